@@ -1,0 +1,153 @@
+//! Time: a monotonic clock in milliseconds, the system's or one that a test moves by hand.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::sync::{AtomicU64, Relaxed};
+
+/// Where a cache takes its time from.
+///
+/// A cache reads its clock only where a deadline needs it: entries without deadlines never do.
+/// Deadlines are kept in whole milliseconds, rounded so that they fall due early by up to one
+/// millisecond and never late.
+///
+/// ```
+/// use std::time::Duration;
+/// use seawall::{Cache, Clock};
+///
+/// let (clock, hand) = Clock::manual();
+/// let cache: Cache<&str, u32> =
+///     Cache::builder().max_entries(10).time_to_live(Duration::from_secs(60)).clock(clock).build()?;
+/// let _ = cache.insert("a", 1);
+/// hand.advance(Duration::from_secs(59));
+/// assert_eq!(cache.get("a"), Some(1));
+/// hand.advance(Duration::from_secs(1));
+/// assert_eq!(cache.get("a"), None);
+/// # Ok::<(), seawall::ConfigError>(())
+/// ```
+#[derive(Clone)]
+pub struct Clock(Source);
+
+#[derive(Clone)]
+enum Source {
+    System(SystemClock),
+    Manual(ManualClock),
+    Function(Arc<dyn Fn() -> Duration + Send + Sync>),
+}
+
+impl Clock {
+    /// Returns the default clock: the processor's time stamp counter where it is invariant, the
+    /// operating system's monotonic clock elsewhere. It does not count the time that the machine is
+    /// suspended. The first use in a process may take some milliseconds to calibrate.
+    pub fn system() -> Self {
+        Clock(Source::System(SystemClock::new()))
+    }
+
+    /// Returns a clock that stands still, and the hand that moves it; for tests.
+    pub fn manual() -> (Self, ManualClock) {
+        let hand = ManualClock { millis: Arc::new(AtomicU64::new(0)) };
+        (Clock(Source::Manual(hand.clone())), hand)
+    }
+
+    /// Returns a clock that asks `now` for the time since a fixed moment of its choice.
+    ///
+    /// `now` should not go backwards; where it does, no time is taken to have passed. It is called
+    /// while the cache is in the middle of an operation: it must not call the cache.
+    pub fn from_fn(now: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Clock(Source::Function(Arc::new(now)))
+    }
+
+    #[inline]
+    pub(crate) fn millis(&self) -> u64 {
+        match &self.0 {
+            Source::System(clock) => clock.millis(),
+            Source::Manual(hand) => hand.millis.load(Relaxed),
+            Source::Function(now) => millis(now()),
+        }
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::system()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Source::System(_) => "Clock::system",
+            Source::Manual(_) => "Clock::manual",
+            Source::Function(_) => "Clock::from_fn",
+        })
+    }
+}
+
+/// Moves a [`Clock::manual`]; clones move the same clock.
+#[derive(Clone, Debug)]
+pub struct ManualClock {
+    millis: Arc<AtomicU64>,
+}
+
+impl ManualClock {
+    /// Moves the clock on by a duration, of which whole milliseconds count.
+    pub fn advance(&self, by: Duration) {
+        let now = self.millis.load(Relaxed);
+        self.millis.store(now.saturating_add(millis(by)), Relaxed);
+    }
+
+    /// Sets the time since the clock was made, also to an earlier one.
+    pub fn set(&self, since_start: Duration) {
+        self.millis.store(millis(since_start), Relaxed);
+    }
+
+    /// Returns the time since the clock was made.
+    pub fn now(&self) -> Duration {
+        Duration::from_millis(self.millis.load(Relaxed))
+    }
+}
+
+/// Whole milliseconds, saturating.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(not(miri))]
+#[derive(Clone)]
+struct SystemClock {
+    clock: quanta::Clock,
+    start: quanta::Instant,
+}
+
+#[cfg(not(miri))]
+impl SystemClock {
+    fn new() -> Self {
+        let clock = quanta::Clock::new();
+        let start = clock.now();
+        SystemClock { clock, start }
+    }
+
+    #[inline]
+    fn millis(&self) -> u64 {
+        millis(self.clock.now().saturating_duration_since(self.start))
+    }
+}
+
+/// Miri knows no time stamp counter.
+#[cfg(miri)]
+#[derive(Clone)]
+struct SystemClock {
+    start: std::time::Instant,
+}
+
+#[cfg(miri)]
+impl SystemClock {
+    fn new() -> Self {
+        SystemClock { start: std::time::Instant::now() }
+    }
+
+    fn millis(&self) -> u64 {
+        millis(self.start.elapsed())
+    }
+}

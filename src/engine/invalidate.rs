@@ -1,0 +1,239 @@
+//! Removing and invalidating, one entry or many, and sweeping out what is dead.
+
+use std::hash::{BuildHasher, Hash};
+use std::ptr::NonNull;
+
+use equivalent::Equivalent;
+
+use super::{After, Engine, View};
+use crate::freshness::Generation;
+use crate::listener::RemovalCause;
+use crate::node::{Extra, Node, State};
+use crate::sync::{AcqRel, Relaxed};
+use crate::table::reclaim::{Guard, Kind};
+use crate::table::{Found, Probe};
+
+impl<K, V, S> Engine<K, V, S>
+where
+    K: Hash + Eq,
+    S: BuildHasher,
+{
+    /// Takes out the entry of a key. Returns what `keep` makes of it, if it was not dead.
+    pub(crate) fn remove<Q, R>(
+        &self,
+        key: &Q,
+        cause: RemovalCause,
+        keep: impl FnOnce(&V) -> R,
+    ) -> Option<R>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let hash = self.hash(key);
+        let mut after = After::new(self);
+        let guard = after.pin();
+        loop {
+            let probe = self.map.probe(hash, |node| key.equivalent(node.key()), &guard);
+            let Probe::Found(found) = probe else { return None };
+            let judgement = self.judge(found.node(), &guard);
+            let dead = judgement.is_dead();
+            let cause = if dead { Self::cause_of_death(&judgement) } else { cause };
+            if self.take(&found, cause, &guard, &mut after) {
+                return (!dead).then(|| keep(found.node().value()));
+            }
+        }
+    }
+
+    pub(crate) fn invalidate_all(&self) {
+        let now = self.now();
+        let mut raw = self.shared.generation.load(Relaxed);
+        let ambiguous = loop {
+            let (next, ambiguous) = Generation::from_raw(raw).next(now);
+            // ORDERING: AcqRel only so that two invalidations are ordered; see `generation`.
+            let swap = self.shared.generation.compare_exchange(raw, next.raw(), AcqRel, Relaxed);
+            match swap {
+                Ok(_) => break ambiguous,
+                Err(now) => raw = now,
+            }
+        };
+        self.note_debris();
+        if ambiguous {
+            self.sweep(usize::MAX);
+        }
+    }
+
+    pub(crate) fn invalidate_tag(&self, tag: &str) -> bool {
+        let known = self.tags.invalidate(tag);
+        if known {
+            self.note_debris();
+        }
+        known
+    }
+
+    /// Has the coming inserts look for dead entries, twice round the table.
+    fn note_debris(&self) {
+        let mut after = After::new(self);
+        let guard = after.pin();
+        self.shared.debris.store(2 * self.map.buckets(&guard) as i64, Relaxed);
+    }
+
+    /// Takes out the entries for which `condemn` returns true, of those that were there when this
+    /// began; exactly the ones it was shown.
+    pub(crate) fn invalidate_if(&self, mut condemn: impl FnMut(&K, &V) -> bool) -> usize {
+        let mut taken = 0;
+        let mut next = Some(0);
+        while let Some(hash) = next {
+            let mut after = After::new(self);
+            let guard = after.pin();
+            next = self.map.visit(hash, &guard, |found| {
+                let mut found = Some(found);
+                while let Some(now) = found {
+                    let node = now.node();
+                    if self.judge(node, &guard).is_dead() || !condemn(node.key(), node.value()) {
+                        break;
+                    }
+                    if self.take(&now, RemovalCause::Invalidated, &guard, &mut after) {
+                        taken += 1;
+                        break;
+                    }
+                    // Only its policy bits changed, or it is another node or gone: look again, and
+                    // ask again about another node.
+                    found = self.again(node, &guard);
+                }
+            });
+        }
+        taken
+    }
+
+    /// The same node in its slot as it is now, if it is still there.
+    fn again<'g>(
+        &'g self,
+        node: &'g Node<K, V>,
+        guard: &'g Guard,
+    ) -> Option<Found<'g, Node<K, V>>> {
+        let hash = self.hash(node.key());
+        self.map.find(hash, |other| std::ptr::eq(other, node), guard)
+    }
+
+    /// Ends an entry's freshness now; returns whether it was there.
+    pub(crate) fn mark_stale<Q>(&self, key: &Q) -> bool
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let hash = self.hash(key);
+        let mut after = After::new(self);
+        let guard = after.pin();
+        loop {
+            let Some(found) = self.map.find(hash, |node| key.equivalent(node.key()), &guard) else {
+                return false;
+            };
+            let node = found.node();
+            let state = node.state(&guard);
+            // Taken before the entry is judged: if all are invalidated meanwhile, so is the successor.
+            let generation = self.generation();
+            if !state.is_valid(generation) || self.judge(node, &guard).is_dead() {
+                return false;
+            }
+            match node.change_state(state, self.stale(state, generation)) {
+                Ok(old) => {
+                    self.retire_extra(old, &guard);
+                    return true;
+                }
+                // Marked by another thread at the same time, or loaded anew.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// A state's successor whose freshness ends now.
+    fn stale(&self, state: State<'_>, generation: Generation) -> Box<Extra> {
+        self.set_timed();
+        let deadlines = state.deadlines(&self.profiles).stale_from(self.now(), self.durations);
+        Box::new(match state {
+            State::Inline(_) => Extra {
+                flags: self.flags,
+                generation: generation.number(),
+                deadlines,
+                version: None,
+                tags: [].into(),
+            },
+            State::Extra(extra) => Extra { deadlines, ..extra.clone() },
+        })
+    }
+
+    fn retire_extra(&self, old: Option<NonNull<Extra>>, guard: &Guard) {
+        if let Some(old) = old {
+            // SAFETY: the CAS took the block out of the node's state word, once; who read it before
+            // is pinned.
+            unsafe { self.map.limbo().retire(old.as_ptr().cast(), Kind::Extra, guard) };
+        }
+    }
+
+    /// Looks at one bucket for dead entries, if there may be any.
+    pub(super) fn sweep_one<'e>(&'e self, guard: &'e Guard, after: &mut After<'_, K, V, S>) {
+        let debris = self.shared.debris.load(Relaxed);
+        if debris > 0 {
+            self.shared.debris.store(debris - 1, Relaxed);
+        } else if !self.shared.timed.load(Relaxed) {
+            return;
+        }
+        let position = self.evict.next_to_sweep(guard);
+        self.sweep_bucket(position, guard, after);
+    }
+
+    /// Takes the dead out of a bucket. Returns how many entries were there and how many were dead.
+    fn sweep_bucket<'e>(
+        &'e self,
+        position: usize,
+        guard: &'e Guard,
+        after: &mut After<'_, K, V, S>,
+    ) -> (usize, usize) {
+        let (mut seen, mut taken) = (0, 0);
+        self.map.visit_at(position, guard, |found, _| {
+            seen += 1;
+            let judgement = self.judge(found.node(), guard);
+            if judgement.is_dead() {
+                let cause = Self::cause_of_death(&judgement);
+                taken += usize::from(self.take(&found, cause, guard, after));
+            }
+        });
+        (seen, taken)
+    }
+
+    /// Looks at about `budget` entries for dead ones, going on where the last sweep stopped; at no
+    /// bucket twice. Returns how many it took out.
+    pub(crate) fn sweep(&self, budget: usize) -> usize {
+        let mut taken = 0;
+        let mut looked_at = 0;
+        let mut buckets = 0;
+        loop {
+            let mut after = After::new(self);
+            let guard = after.pin();
+            if looked_at >= budget || buckets >= self.map.buckets(&guard) {
+                break;
+            }
+            let position = self.evict.next_to_sweep(&guard);
+            let (seen, dead) = self.sweep_bucket(position, &guard, &mut after);
+            looked_at += seen.max(1);
+            taken += dead;
+            buckets += 1;
+        }
+        self.map.limbo().flush();
+        taken
+    }
+
+    /// Calls `visit` with the live entries of the bucket that a hash belongs to, and returns where the
+    /// next bucket begins.
+    pub(crate) fn visit<'g>(
+        &'g self,
+        hash: u64,
+        guard: &'g Guard,
+        mut visit: impl FnMut(View<'g, K, V>),
+    ) -> Option<u64> {
+        self.map.visit(hash, guard, |found: Found<'g, Node<K, V>>| {
+            let judgement = self.judge(found.node(), guard);
+            if !judgement.is_dead() {
+                visit(View { node: found.node(), judgement });
+            }
+        })
+    }
+}

@@ -1,0 +1,396 @@
+//! The engine behind a cache: table, deadlines, eviction, counters and listener put together.
+//!
+//! The order inside one operation: hash, build and weigh outside; pin; compare-and-swap; account; evict;
+//! unpin; then free garbage and tell the listener ([`After`]). User code may panic or call the cache
+//! again at any of these points.
+
+mod invalidate;
+mod read;
+mod write;
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::time::Duration;
+
+pub(crate) use self::read::{Count, View};
+pub(crate) use self::write::{Computed, Decision, Rule, Stored};
+use crate::clock::Clock;
+use crate::error::ConfigError;
+use crate::evict::{Evict, Judge};
+use crate::freshness::{
+    Deadlines, Durations, Flags, Freshness, Generation, Inline, NEVER, ORIGIN, Profile, Profiles,
+};
+use crate::listener::{Listener, Notices, RemovalCause};
+use crate::node::{Node, State};
+use crate::stats::{Event, Recorder, Stats};
+use crate::sync::{AtomicBool, AtomicI64, AtomicU64, Padded, Relaxed, Stripe, thread_stripe};
+use crate::table::reclaim::{Guard, pin};
+use crate::table::word::Policy;
+use crate::table::{GROUP, Map, Rehash};
+use crate::tags::Tags;
+
+/// How a user weighs an entry.
+pub(crate) type Weigher<K, V> = dyn Fn(&K, &V) -> u64 + Send + Sync;
+
+/// Checked settings.
+pub(crate) struct Config<K, V, S> {
+    pub(crate) capacity: u64,
+    pub(crate) weighted: bool,
+    pub(crate) estimated_entries: u64,
+    pub(crate) weigher: Option<Box<Weigher<K, V>>>,
+    pub(crate) listener: Option<Listener<K, V>>,
+    pub(crate) durations: Durations,
+    pub(crate) jitter: f64,
+    pub(crate) time_to_idle: u64,
+    pub(crate) small_share: f64,
+    pub(crate) clock: Option<Clock>,
+    pub(crate) hasher: S,
+}
+
+/// Hashes keys, and spreads weak hashes over all bits.
+pub(crate) struct KeyHasher<S>(pub(crate) S);
+
+impl<S: BuildHasher> KeyHasher<S> {
+    #[inline]
+    pub(crate) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+        // The table takes the upper bits. A hash that leaves them empty (the identity, for small
+        // numbers) must not put all keys into one bucket: Fibonacci hashing, after a fold.
+        let hash = self.0.hash_one(key);
+        (hash ^ hash >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+}
+
+impl<K: Hash, V, S: BuildHasher> Rehash<Node<K, V>> for KeyHasher<S> {
+    fn rehash(&self, node: &Node<K, V>) -> u64 {
+        self.hash(node.key())
+    }
+}
+
+/// Entries for which a table is made at once; a larger one grows.
+const FIRST_ENTRIES: u64 = 1 << 22;
+const FEWEST_ENTRIES: u64 = 64;
+/// A table is made for, and grows beyond, this many entries in ten buckets (of six slots).
+const LOAD_IN_TEN: u64 = 36;
+const GROW_LOAD_IN_TEN: u64 = 45;
+
+pub(crate) struct Engine<K, V, S> {
+    map: Map<Node<K, V>, KeyHasher<S>>,
+    evict: Evict,
+    recorder: Recorder,
+    tags: Tags,
+    profiles: Profiles,
+    durations: Durations,
+    /// The number of `durations` among the profiles; none for entries without a deadline.
+    profile: Option<Profile>,
+    jitter: f64,
+    /// Milliseconds; [`NEVER`] without a time to idle.
+    time_to_idle: u64,
+    clock: Clock,
+    weighted: bool,
+    flags: Flags,
+    weigher: Option<Box<Weigher<K, V>>>,
+    listener: Option<Listener<K, V>>,
+    /// Changed by `invalidate_all` only, as is `debris`, so that this line stays in every core's cache.
+    shared: Padded<Shared>,
+}
+
+struct Shared {
+    generation: AtomicU64,
+    /// Set once any entry has a deadline, a tag or a version; then nodes are looked at when evicting.
+    timed: AtomicBool,
+    /// Buckets still to be looked at for entries that an invalidation of many has killed.
+    debris: AtomicI64,
+}
+
+impl<K, V, S> Engine<K, V, S>
+where
+    K: Hash + Eq,
+    S: BuildHasher,
+{
+    pub(crate) fn new(config: Config<K, V, S>) -> Result<Self, ConfigError> {
+        let entries = config.estimated_entries.clamp(FEWEST_ENTRIES, FIRST_ENTRIES);
+        let buckets = (entries * 10).div_ceil(LOAD_IN_TEN).next_multiple_of(GROUP as u64);
+        let map = Map::try_new(buckets as usize, KeyHasher(config.hasher))
+            .ok_or(ConfigError::OutOfMemory { entries })?;
+        let profiles = Profiles::new();
+        let profile = (!config.durations.is_unlimited())
+            .then(|| profiles.number(config.durations).expect("the first row is free"));
+        let heavy = config.weighted || config.time_to_idle != NEVER;
+        Ok(Engine {
+            map,
+            evict: Evict::new(config.capacity, config.small_share),
+            recorder: Recorder::new(),
+            tags: Tags::new(),
+            profiles,
+            profile,
+            durations: config.durations,
+            jitter: config.jitter,
+            time_to_idle: config.time_to_idle,
+            clock: config.clock.unwrap_or_default(),
+            weighted: config.weighted,
+            flags: if heavy { Flags::HEAVY } else { Flags::NONE },
+            weigher: config.weigher,
+            listener: config.listener,
+            shared: Padded(Shared {
+                generation: AtomicU64::new(Generation::first(0).raw()),
+                timed: AtomicBool::new(profile.is_some() || config.time_to_idle != NEVER),
+                debris: AtomicI64::new(0),
+            }),
+        })
+    }
+
+    pub(crate) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+        self.map.hasher().hash(key)
+    }
+
+    /// Now, on the cache's time scale.
+    #[inline]
+    fn now(&self) -> u64 {
+        self.clock.millis().saturating_add(ORIGIN)
+    }
+
+    #[inline]
+    fn generation(&self) -> Generation {
+        // ORDERING: Relaxed: a read that starts after an invalidation returned happens after it, and
+        // coherence shows it the new number; nothing else is published by it.
+        Generation::from_raw(self.shared.generation.load(Relaxed))
+    }
+
+    /// The state word of an entry that has no deadline and that no invalidation covers.
+    #[inline]
+    fn plain_state(&self) -> usize {
+        Inline::without_deadlines(self.flags, self.generation()).addr()
+    }
+
+    fn weight(&self, node: &Node<K, V>) -> u64 {
+        if self.weighted {
+            // SAFETY: every node of a weighted cache is allocated with a tail.
+            unsafe { node.tail() }.weight
+        } else {
+            1
+        }
+    }
+
+    /// What an entry is worth now.
+    fn judge(&self, node: &Node<K, V>, guard: &Guard) -> Judgement {
+        if node.raw_state() == self.plain_state() && self.time_to_idle == NEVER {
+            return Judgement::PLAIN;
+        }
+        let state = node.state(guard);
+        if !state.is_valid(self.generation()) {
+            return Judgement { freshness: Freshness::Dead, invalid: true, ..Judgement::PLAIN };
+        }
+        self.judge_timed(node, state)
+    }
+
+    #[cold]
+    fn judge_timed(&self, node: &Node<K, V>, state: State<'_>) -> Judgement {
+        let deadlines = state.deadlines(&self.profiles);
+        let idles = self.time_to_idle != NEVER;
+        let now = if state.has_deadlines() || idles { self.now() } else { 0 };
+        let mut freshness = deadlines.at(now);
+        if idles {
+            // SAFETY: every node of a cache with a time to idle is allocated with a tail.
+            let touched = unsafe { node.tail() }.touched.load(Relaxed);
+            if now >= touched.saturating_add(self.time_to_idle) {
+                freshness = Freshness::Dead;
+            }
+        }
+        Judgement { freshness, now, deadlines, version: state.version(), invalid: false }
+    }
+
+    /// Notes the time of a read, where there is a time to idle.
+    fn touch(&self, node: &Node<K, V>, now: u64) {
+        if self.time_to_idle == NEVER {
+            return;
+        }
+        // SAFETY: as in `judge_timed`.
+        let touched = &unsafe { node.tail() }.touched;
+        // Written a few dozen times in the life of a busy entry, not with every read.
+        if now > touched.load(Relaxed).saturating_add(self.time_to_idle / 64) {
+            touched.store(now, Relaxed);
+        }
+    }
+
+    /// Accounts for an entry that the caller's compare-and-swap took out; all but the budget. Returns
+    /// its weight.
+    fn gone(
+        &self,
+        node: &Node<K, V>,
+        policy: Policy,
+        cause: RemovalCause,
+        guard: &Guard,
+        after: &mut After<'_, K, V, S>,
+    ) -> u64 {
+        let weight = self.weight(node);
+        self.evict.left(weight, policy, guard);
+        self.count_gone(cause, weight, guard);
+        after.notice(node, cause);
+        weight
+    }
+
+    fn count_gone(&self, cause: RemovalCause, weight: u64, guard: &Guard) {
+        let event = match cause {
+            RemovalCause::Replaced => Event::Replaced,
+            RemovalCause::Removed => Event::Removed,
+            RemovalCause::Invalidated => Event::Invalidated,
+            RemovalCause::Expired => Event::Expired,
+            RemovalCause::Evicted => {
+                self.recorder.add(Event::EvictedWeight, weight, guard.stripe());
+                Event::Evicted
+            }
+        };
+        self.recorder.count(event, guard.stripe());
+    }
+
+    /// Why a dead entry is dead.
+    fn cause_of_death(judgement: &Judgement) -> RemovalCause {
+        if judgement.invalid { RemovalCause::Invalidated } else { RemovalCause::Expired }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.recorder.entries()
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        self.evict.used()
+    }
+
+    pub(crate) fn capacity(&self) -> u64 {
+        self.evict.capacity()
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let garbage = self.map.limbo().waiting();
+        Stats {
+            weight: self.used(),
+            garbage,
+            garbage_bytes: garbage.saturating_mul(size_of::<Node<K, V>>() as u64),
+            ..self.recorder.snapshot()
+        }
+    }
+}
+
+/// The state of an entry at a moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Judgement {
+    pub(crate) freshness: Freshness,
+    /// When that was; zero if no clock was read.
+    pub(crate) now: u64,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) version: Option<u64>,
+    /// Dead by an invalidation of many entries.
+    pub(crate) invalid: bool,
+}
+
+impl Judgement {
+    /// Of an entry without a deadline.
+    pub(crate) const PLAIN: Judgement = Judgement {
+        freshness: Freshness::Fresh,
+        now: 0,
+        deadlines: Deadlines::NONE,
+        version: None,
+        invalid: false,
+    };
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.freshness == Freshness::Dead
+    }
+
+    pub(crate) fn age(&self) -> Option<Duration> {
+        let Deadlines { birth, .. } = self.deadlines;
+        (birth != NEVER && self.now != 0)
+            .then(|| Duration::from_millis(self.now.saturating_sub(birth)))
+    }
+
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        let Deadlines { soft, .. } = self.deadlines;
+        (soft != NEVER).then(|| Duration::from_millis(soft.saturating_sub(self.now)))
+    }
+
+    pub(crate) fn is_refresh_due(&self) -> bool {
+        self.deadlines.refresh != NEVER && self.now >= self.deadlines.refresh
+    }
+}
+
+/// An eviction's view of the engine.
+struct Eye<'e, K, V, S>(&'e Engine<K, V, S>, &'e Guard);
+
+impl<K, V, S> Judge<Node<K, V>> for Eye<'_, K, V, S>
+where
+    K: Hash + Eq,
+    S: BuildHasher,
+{
+    fn weight(&self, node: &Node<K, V>) -> u64 {
+        self.0.weight(node)
+    }
+
+    fn may_be_dead(&self) -> bool {
+        self.0.shared.timed.load(Relaxed) || self.0.shared.debris.load(Relaxed) > 0
+    }
+
+    fn is_dead(&self, node: &Node<K, V>) -> bool {
+        self.0.judge(node, self.1).is_dead()
+    }
+}
+
+/// What is left to do when an operation has unpinned: free garbage, tell the listener. Declared before
+/// the guard, so that it is dropped after it, also when the operation panics.
+pub(crate) struct After<'e, K, V, S> {
+    engine: &'e Engine<K, V, S>,
+    notices: Notices<K, V>,
+    stripe: Stripe,
+}
+
+impl<'e, K, V, S> After<'e, K, V, S> {
+    fn new(engine: &'e Engine<K, V, S>) -> Self {
+        After { engine, notices: Notices::new(), stripe: Stripe::SHARED }
+    }
+
+    /// Pins, and notes whose garbage is to be looked after.
+    fn pin(&mut self) -> Guard {
+        let guard = pin();
+        self.stripe = guard.stripe();
+        guard
+    }
+
+    fn notice(&mut self, node: &Node<K, V>, cause: RemovalCause) {
+        if let Some(listener) = &self.engine.listener {
+            self.notices.add(listener, node.key(), node.value(), cause);
+        }
+    }
+}
+
+impl<K, V, S> Drop for After<'_, K, V, S> {
+    #[inline]
+    fn drop(&mut self) {
+        let limbo = self.engine.map.limbo();
+        if limbo.is_due(self.stripe) {
+            limbo.free_ready(self.stripe);
+        }
+        if !self.notices.is_empty() {
+            if let Some(listener) = &self.engine.listener {
+                self.notices.deliver(listener);
+            }
+        }
+    }
+}
+
+impl<K, V, S> fmt::Debug for Engine<K, V, S>
+where
+    K: Hash + Eq,
+    S: BuildHasher,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("len", &self.len())
+            .field("weight", &self.used())
+            .field("capacity", &self.capacity())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Frees whatever can be freed, for a thread that is not in an operation.
+pub(crate) fn own_stripe() -> Stripe {
+    thread_stripe()
+}

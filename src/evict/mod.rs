@@ -1,0 +1,402 @@
+//! Eviction: one exact budget for the whole cache, and a sampled S3-FIFO without queues.
+//!
+//! Each thread has a hand that reads bucket after bucket. The policy's state is in the slot words, so
+//! judging an entry reads no node. New entries are in the *small* region; those used often enough by
+//! the time they come up for eviction move to *main*; keys that come back soon after their eviction
+//! (ghosts) go to main at once. Of the entries a hand sees, the one with the oldest age stamp is next:
+//! from the small region while that is over its share, else from main.
+//!
+//! After Yang et al., "FIFO queues are all you need for cache eviction" (SOSP 2023); why sampling from
+//! buckets takes the place of queues is in DESIGN.md section 8.
+
+mod ghost;
+
+use std::ptr;
+
+use arrayvec::ArrayVec;
+
+use self::ghost::Id;
+use crate::sync::{AtomicI64, AtomicU64, Cell, Padded, Relaxed, Striped};
+use crate::table::reclaim::Guard;
+use crate::table::word::Policy;
+use crate::table::{Found, Map, Node, Rehash};
+
+/// Values of an age stamp; they wrap.
+const AGES: u8 = Policy::AGES;
+/// Ages per capacity: one unit of age is a sixteenth of the capacity in inserted weight.
+const UNITS: u64 = 16;
+/// Stamps older than this are moved up to [`CLAMPED`], lest they wrap round and look young.
+const CLAMP: u8 = 28;
+const CLAMPED: u8 = 22;
+/// Uses in the small region that make an entry worth keeping.
+const PROMOTE: u8 = 2;
+/// How many entries a hand looks at before it chooses.
+const SAMPLE: usize = 8;
+/// Room for a sample that a full chain overfills.
+const ROOM: usize = 40;
+/// Entries that may be spared (promoted, or counted down) before one is evicted regardless.
+const SPARED: usize = 24;
+
+/// How many units of age lie between a stamp and now.
+fn distance(now: u8, stamp: u8) -> u8 {
+    now.wrapping_sub(stamp) % AGES
+}
+
+/// What the policy must be told about nodes.
+pub(crate) trait Judge<N> {
+    /// The weight that the node was accounted with.
+    fn weight(&self, node: &N) -> u64;
+    /// Whether nodes must be looked at: there may be dead ones among them.
+    fn may_be_dead(&self) -> bool;
+    /// Whether the node is of no use to anyone any more.
+    fn is_dead(&self, node: &N) -> bool;
+}
+
+/// An entry that was taken out of the table.
+pub(crate) struct Victim<'g, N> {
+    pub(crate) found: Found<'g, N>,
+    pub(crate) dead: bool,
+}
+
+/// The budget, the regions' sizes and the hands.
+#[derive(Debug)]
+pub(crate) struct Evict {
+    limits: Padded<Limits>,
+    /// Weight accounted so far. Live weight is this plus the debts of operations in progress.
+    used: Padded<AtomicI64>,
+    /// Weight ever inserted: the clock of the age stamps.
+    clock: Padded<AtomicU64>,
+    /// Weight in the small region.
+    small: Padded<AtomicI64>,
+    /// Entries, roughly: for deciding when to grow.
+    entries: Padded<AtomicI64>,
+    hands: Striped<Hand>,
+}
+
+/// Read by every insert, written when the capacity is changed.
+#[derive(Debug)]
+struct Limits {
+    capacity: AtomicU64,
+    small: AtomicI64,
+    unit: AtomicU64,
+    /// Weight that a hand gathers before it tells the shared counters.
+    batch: AtomicI64,
+    small_share: f64,
+}
+
+#[derive(Debug, Default)]
+struct Hand {
+    position: AtomicU64,
+    broom: AtomicU64,
+    clock: Cell,
+    small: Cell,
+    entries: Cell,
+}
+
+/// Keeps a very old stamp from wrapping round.
+fn clamped<'g, N>(found: Found<'g, N>, now: u8) -> Found<'g, N> {
+    let policy = found.policy();
+    if distance(now, policy.age()) < CLAMP {
+        return found;
+    }
+    let age = now.wrapping_sub(CLAMPED) % AGES;
+    found.stamp(Policy::new(policy.is_main(), policy.frequency(), age)).unwrap_or(found)
+}
+
+struct Candidate<'g, N> {
+    found: Found<'g, N>,
+    bucket: usize,
+}
+
+impl Evict {
+    pub(crate) fn new(capacity: u64, small_share: f64) -> Self {
+        let evict = Evict {
+            limits: Padded(Limits {
+                capacity: AtomicU64::new(0),
+                small: AtomicI64::new(0),
+                unit: AtomicU64::new(1),
+                batch: AtomicI64::new(1),
+                small_share,
+            }),
+            used: Padded::default(),
+            clock: Padded::default(),
+            small: Padded::default(),
+            entries: Padded::default(),
+            hands: Striped::new(),
+        };
+        evict.set_capacity(capacity);
+        evict
+    }
+
+    pub(crate) fn set_capacity(&self, capacity: u64) {
+        let small = (capacity as f64 * self.limits.small_share) as i64;
+        self.limits.capacity.store(capacity, Relaxed);
+        self.limits.small.store(small.max(1), Relaxed);
+        self.limits.unit.store((capacity / UNITS).max(1), Relaxed);
+        self.limits.batch.store(i64::try_from(capacity / 1024).unwrap_or(i64::MAX).max(1), Relaxed);
+    }
+
+    pub(crate) fn capacity(&self) -> u64 {
+        self.limits.capacity.load(Relaxed)
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Relaxed).max(0).unsigned_abs()
+    }
+
+    /// Takes weight out of the account.
+    pub(crate) fn discharge(&self, weight: i64) {
+        if weight != 0 {
+            // ORDERING: Relaxed, as all accounting: the table's CAS decided; a sum publishes nothing.
+            self.used.fetch_sub(weight, Relaxed);
+        }
+    }
+
+    /// Accounts for a debt if the budget has room for it, or regardless.
+    pub(crate) fn charge(&self, debt: i64, regardless: bool) -> bool {
+        let capacity = i64::try_from(self.capacity()).unwrap_or(i64::MAX);
+        let mut used = self.used.load(Relaxed);
+        loop {
+            if !regardless && used.saturating_add(debt) > capacity {
+                return false;
+            }
+            let sum = used.saturating_add(debt);
+            match self.used.compare_exchange(used, sum, Relaxed, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => used = now,
+            }
+        }
+    }
+
+    /// Whether more is accounted than the capacity: it was lowered.
+    pub(crate) fn is_over(&self) -> bool {
+        self.used() > self.capacity()
+    }
+
+    /// Where a new key goes: to main if it was evicted lately, else to the small region.
+    pub(crate) fn place<N: Node, H: Rehash<N>>(
+        &self,
+        map: &Map<N, H>,
+        hash: u64,
+        guard: &Guard,
+    ) -> Policy {
+        let now = self.now(guard);
+        let (words, place) = map.ghosts(hash, guard);
+        let tag = (crate::table::word::Word::tag_of(hash) >> 48) as u8;
+        Policy::new(ghost::take(words, Id::new(place, tag), now), 0, now)
+    }
+
+    /// Accounts for an entry that came into a region. Returns the rough number of entries when it was
+    /// brought up to date.
+    pub(crate) fn entered(&self, weight: u64, policy: Policy, guard: &Guard) -> Option<u64> {
+        let (hand, own) = self.hands.of(guard.stripe());
+        let weight = i64::try_from(weight).unwrap_or(i64::MAX);
+        let clock = hand.clock.add(weight, own);
+        hand.entries.add(1, own);
+        if !policy.is_main() {
+            hand.small.add(weight, own);
+        }
+        if clock < self.limits.batch.load(Relaxed) {
+            return None;
+        }
+        self.clock.fetch_add(hand.clock.take(own).unsigned_abs(), Relaxed);
+        self.small.fetch_add(hand.small.take(own), Relaxed);
+        let change = hand.entries.take(own);
+        let entries = self.entries.fetch_add(change, Relaxed) + change;
+        Some(entries.max(0).unsigned_abs())
+    }
+
+    /// Accounts for an entry that left its region.
+    pub(crate) fn left(&self, weight: u64, policy: Policy, guard: &Guard) {
+        let (hand, own) = self.hands.of(guard.stripe());
+        hand.entries.add(-1, own);
+        if !policy.is_main() {
+            self.move_small(hand, own, -i64::try_from(weight).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// Accounts for a change of an entry's weight.
+    pub(crate) fn reweighed(&self, change: i64, policy: Policy, guard: &Guard) {
+        if change != 0 && !policy.is_main() {
+            let (hand, own) = self.hands.of(guard.stripe());
+            self.move_small(hand, own, change);
+        }
+    }
+
+    fn move_small(&self, hand: &Hand, own: bool, change: i64) {
+        if hand.small.add(change, own).abs() >= self.limits.batch.load(Relaxed) {
+            self.small.fetch_add(hand.small.take(own), Relaxed);
+        }
+    }
+
+    fn now(&self, guard: &Guard) -> u8 {
+        let (hand, _) = self.hands.of(guard.stripe());
+        let clock = self.clock.load(Relaxed).wrapping_add(hand.clock.get().unsigned_abs());
+        (clock / self.limits.unit.load(Relaxed)) as u8 % AGES
+    }
+
+    fn small_is_over(&self, guard: &Guard) -> bool {
+        let (hand, _) = self.hands.of(guard.stripe());
+        self.small.load(Relaxed) + hand.small.get() > self.limits.small.load(Relaxed)
+    }
+
+    /// Evicts one entry other than `protect`; `None` if there is none.
+    ///
+    /// Looks at a few buckets; at all of them only if nearly all are empty.
+    pub(crate) fn evict<'g, N: Node, H: Rehash<N>>(
+        &self,
+        map: &'g Map<N, H>,
+        judge: &impl Judge<N>,
+        protect: *const N,
+        guard: &'g Guard,
+    ) -> Option<Victim<'g, N>> {
+        let buckets = map.buckets(guard);
+        let now = self.now(guard);
+        let mut spared = 0;
+        let mut looked_at = 0;
+        let mut sample = ArrayVec::<Candidate<'g, N>, ROOM>::new();
+        // Twice round: the second time nothing is spared.
+        while looked_at < 2 * buckets + 2 {
+            let enough = |sample: &ArrayVec<Candidate<'g, N>, ROOM>| sample.len() >= SAMPLE;
+            while !enough(&sample) && looked_at < 2 * buckets + 2 {
+                self.look(map, protect, now, &mut sample, guard);
+                looked_at += 1;
+            }
+            if judge.may_be_dead() {
+                if let Some(dead) = self.take_dead(map, judge, &mut sample, guard) {
+                    return Some(Victim { found: dead, dead: true });
+                }
+            }
+            let spare = spared < SPARED && looked_at <= buckets;
+            while let Some(next) = self.choose(&mut sample, now, guard) {
+                if spare && self.spare(judge, &next.found, now, guard) {
+                    spared += 1;
+                    if spared >= SPARED {
+                        break;
+                    }
+                } else if map.remove(&next.found, guard) {
+                    self.remember(map, &next, now, guard);
+                    return Some(Victim { found: next.found, dead: false });
+                }
+            }
+        }
+        None
+    }
+
+    /// Adds the entries of the next bucket to a sample.
+    fn look<'g, N: Node, H: Rehash<N>>(
+        &self,
+        map: &'g Map<N, H>,
+        protect: *const N,
+        now: u8,
+        sample: &mut ArrayVec<Candidate<'g, N>, ROOM>,
+        guard: &'g Guard,
+    ) {
+        let (hand, _) = self.hands.of(guard.stripe());
+        let position = hand.position.load(Relaxed);
+        hand.position.store(position.wrapping_add(1), Relaxed);
+        // Hands of different threads keep away from each other.
+        let offset = (guard.stripe().index() as u64).wrapping_mul(0x9E37_79B9);
+        map.visit_at(position.wrapping_add(offset) as usize, guard, |found, bucket| {
+            if !ptr::eq(found.node(), protect) {
+                let _ = sample.try_push(Candidate { found: clamped(found, now), bucket });
+            }
+        });
+    }
+
+    /// Takes the entry that is next to go out of the sample.
+    fn choose<'g, N>(
+        &self,
+        sample: &mut ArrayVec<Candidate<'g, N>, ROOM>,
+        now: u8,
+        guard: &Guard,
+    ) -> Option<Candidate<'g, N>> {
+        let small_first = self.small_is_over(guard);
+        let rank = |candidate: &Candidate<'_, N>| {
+            let policy = candidate.found.policy();
+            (policy.is_main() != small_first, distance(now, policy.age()))
+        };
+        let mut best: Option<(usize, (bool, u8))> = None;
+        for (index, candidate) in sample.iter().enumerate() {
+            let rank = rank(candidate);
+            if best.is_none_or(|(_, best)| rank > best) {
+                best = Some((index, rank));
+            }
+        }
+        best.map(|(index, _)| sample.swap_remove(index))
+    }
+
+    /// Lets an entry stay if it was used: promotes it from small to main, or counts it down in main.
+    /// Returns whether it stays.
+    fn spare<'g, N: Node>(
+        &self,
+        judge: &impl Judge<N>,
+        found: &Found<'g, N>,
+        now: u8,
+        guard: &'g Guard,
+    ) -> bool {
+        let policy = found.policy();
+        if policy.is_main() {
+            let used = policy.frequency();
+            if used == 0 {
+                return false;
+            }
+            // Lost race: it was used again, or it is gone; either way not ours to evict now.
+            let _ = found.stamp(Policy::new(true, used - 1, now));
+            return true;
+        }
+        if policy.frequency() < PROMOTE {
+            return false;
+        }
+        if found.stamp(Policy::new(true, 0, now)).is_some() {
+            let weight = i64::try_from(judge.weight(found.node())).unwrap_or(i64::MAX);
+            let (hand, own) = self.hands.of(guard.stripe());
+            self.move_small(hand, own, -weight);
+        }
+        true
+    }
+
+    /// Leaves a ghost of an entry that was evicted from the small region.
+    fn remember<N: Node, H: Rehash<N>>(
+        &self,
+        map: &Map<N, H>,
+        victim: &Candidate<'_, N>,
+        now: u8,
+        guard: &Guard,
+    ) {
+        if !victim.found.policy().is_main() {
+            let (words, place) = map.ghosts_at(victim.bucket, guard);
+            ghost::put(words, Id::new(place, victim.found.tag()), now);
+        }
+    }
+
+    fn take_dead<'g, N: Node, H: Rehash<N>>(
+        &self,
+        map: &'g Map<N, H>,
+        judge: &impl Judge<N>,
+        sample: &mut ArrayVec<Candidate<'g, N>, ROOM>,
+        guard: &'g Guard,
+    ) -> Option<Found<'g, N>> {
+        let mut index = 0;
+        while index < sample.len() {
+            if judge.is_dead(sample[index].found.node()) {
+                let dead = sample.swap_remove(index).found;
+                if map.remove(&dead, guard) {
+                    return Some(dead);
+                }
+            } else {
+                index += 1;
+            }
+        }
+        None
+    }
+
+    /// Moves the broom on by one bucket and returns its position.
+    pub(crate) fn next_to_sweep(&self, guard: &Guard) -> usize {
+        let (hand, _) = self.hands.of(guard.stripe());
+        let position = hand.broom.load(Relaxed);
+        hand.broom.store(position.wrapping_add(1), Relaxed);
+        let offset = (guard.stripe().index() as u64).wrapping_mul(0x9E37_79B9);
+        position.wrapping_add(offset) as usize
+    }
+}

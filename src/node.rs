@@ -1,0 +1,264 @@
+//! A node: one key's entry, in one allocation.
+//!
+//! ```text
+//! Node        state word (8 bytes) · key · value
+//! HeavyNode   Node · weight · time of last use     in caches bounded by weight or with a time to idle
+//! ```
+//!
+//! Key and value never change once the node is committed. The state word does: it is either an
+//! [`Inline`] word or a pointer to an [`Extra`] block.
+
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use crate::freshness::{Deadlines, Flags, Generation, Inline, Profiles};
+use crate::sync::{AcqRel, Acquire, AtomicPtr, AtomicU64, Relaxed};
+use crate::table::reclaim::{Garbage, Guard, Kind};
+use crate::table::word::Word;
+use crate::table::{self};
+use crate::tags::Stamp;
+
+#[repr(C)]
+pub(crate) struct Node<K, V> {
+    /// Bit 0 set: an [`Inline`] word. Clear: a pointer to an [`Extra`] block that the node owns.
+    state: AtomicPtr<Extra>,
+    key: K,
+    /// Initialised in every node that was committed.
+    value: MaybeUninit<V>,
+}
+
+#[repr(C)]
+struct HeavyNode<K, V> {
+    node: Node<K, V>,
+    tail: Tail,
+}
+
+#[derive(Debug)]
+pub(crate) struct Tail {
+    pub(crate) weight: u64,
+    /// When the entry was last used, on the cache's time scale.
+    pub(crate) touched: AtomicU64,
+}
+
+/// What does not fit into an inline state word. Never changed once it is in place.
+#[derive(Clone, Debug)]
+pub(crate) struct Extra {
+    pub(crate) flags: Flags,
+    pub(crate) generation: u64,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) version: Option<u64>,
+    pub(crate) tags: Arc<[Stamp]>,
+}
+
+/// A state word as it was read, with its extra block while the guard lives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum State<'g> {
+    Inline(Inline),
+    Extra(&'g Extra),
+}
+
+impl State<'_> {
+    /// Whether no invalidation of many entries (all, or a tag) covers this one.
+    #[inline]
+    pub(crate) fn is_valid(&self, generation: Generation) -> bool {
+        match self {
+            State::Inline(word) => word.is_of(generation),
+            State::Extra(extra) => {
+                extra.generation == generation.number() && extra.tags.iter().all(Stamp::is_current)
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn has_deadlines(&self) -> bool {
+        match self {
+            State::Inline(word) => word.has_deadlines(),
+            State::Extra(_) => true,
+        }
+    }
+
+    pub(crate) fn deadlines(&self, profiles: &Profiles) -> Deadlines {
+        match self {
+            State::Inline(word) => word.deadlines(profiles),
+            State::Extra(extra) => extra.deadlines,
+        }
+    }
+
+    pub(crate) fn version(&self) -> Option<u64> {
+        match self {
+            State::Inline(_) => None,
+            State::Extra(extra) => extra.version,
+        }
+    }
+}
+
+/// The first state of a node.
+pub(crate) enum Initial {
+    Inline(Inline),
+    Extra(Box<Extra>),
+}
+
+impl Initial {
+    fn into_raw(self) -> *mut Extra {
+        match self {
+            Initial::Inline(word) => ptr::without_provenance_mut(word.addr()),
+            Initial::Extra(extra) => Box::into_raw(extra),
+        }
+    }
+}
+
+impl<K, V> Node<K, V> {
+    /// Allocates a node; a tail makes it a heavy one (and the state's flags must say so).
+    ///
+    /// # Panics
+    /// If the allocator returns an address above 2^48: no system that Rust's standard library supports
+    /// hands these out to a process by itself.
+    pub(crate) fn allocate(
+        state: Initial,
+        key: K,
+        value: V,
+        tail: Option<Tail>,
+    ) -> NonNull<Node<K, V>> {
+        let node =
+            Node { state: AtomicPtr::new(state.into_raw()), key, value: MaybeUninit::new(value) };
+        let raw: *mut Node<K, V> = match tail {
+            Some(tail) => Box::into_raw(Box::new(HeavyNode { node, tail })).cast(),
+            None => Box::into_raw(Box::new(node)),
+        };
+        assert!(Word::fits(raw.cast()), "an address above 2^48 does not fit into a slot word");
+        NonNull::new(raw).expect("a box is not null")
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// The value of a committed node.
+    #[inline]
+    pub(crate) fn value(&self) -> &V {
+        // SAFETY: only `take_value` leaves a node without its value, and only before a commit; nodes
+        // are reachable by reference only after one, or by their owner before that call.
+        unsafe { self.value.assume_init_ref() }
+    }
+
+    /// The state word's address, for comparing it with a known inline word.
+    #[inline]
+    pub(crate) fn raw_state(&self) -> usize {
+        // ORDERING: Relaxed: equal to an inline word means there is nothing behind it to read.
+        self.state.load(Relaxed).addr()
+    }
+
+    #[inline]
+    pub(crate) fn state<'g>(&self, _guard: &'g Guard) -> State<'g> {
+        // ORDERING (S1): Acquire pairs with the Release in `change_state`: the extra block.
+        let raw = self.state.load(Acquire);
+        match Inline::from_addr(raw.addr()) {
+            Some(word) => State::Inline(word),
+            // SAFETY: a pointer to a block that is retired only after it was replaced, and the guard
+            // was taken before it was loaded.
+            None => State::Extra(unsafe { &*raw }),
+        }
+    }
+
+    /// Replaces the state that was read by an extra block. Returns the old block to retire, or the new
+    /// block if the state has changed meanwhile.
+    pub(crate) fn change_state(
+        &self,
+        from: State<'_>,
+        to: Box<Extra>,
+    ) -> Result<Option<NonNull<Extra>>, Box<Extra>> {
+        let old = match from {
+            State::Inline(word) => ptr::without_provenance_mut(word.addr()),
+            State::Extra(extra) => ptr::from_ref(extra).cast_mut(),
+        };
+        let new = Box::into_raw(to);
+        // ORDERING (S1): Release publishes the block.
+        match self.state.compare_exchange(old, new, AcqRel, Relaxed) {
+            Ok(_) => Ok(match from {
+                State::Inline(_) => None,
+                State::Extra(extra) => Some(NonNull::from(extra)),
+            }),
+            // SAFETY: it was not published.
+            Err(_) => Err(unsafe { Box::from_raw(new) }),
+        }
+    }
+
+    /// The tail of a heavy node.
+    ///
+    /// # Safety
+    /// The node was allocated with a tail.
+    #[inline]
+    pub(crate) unsafe fn tail(&self) -> &Tail {
+        let heavy: *const HeavyNode<K, V> = ptr::from_ref(self).cast();
+        // SAFETY: by the caller; `node` is the first field of a `repr(C)` struct, and nodes are only
+        // referred to through pointers that stem from the whole allocation.
+        unsafe { &(*heavy).tail }
+    }
+}
+
+impl<K, V> Node<K, V> {
+    /// Frees the memory of a node, and its value if it still has one.
+    ///
+    /// # Safety
+    /// As [`Garbage::free`].
+    unsafe fn free_node(node: *mut Self, hollow: bool) {
+        // SAFETY: by the caller nobody else uses the node.
+        let state = unsafe { (*node).state.load(Acquire) };
+        let flags = match Inline::from_addr(state.addr()) {
+            Some(word) => word.flags(),
+            // SAFETY: the node owns its block.
+            None => unsafe { Box::from_raw(state) }.flags,
+        };
+        if flags.is_heavy() {
+            // SAFETY: heavy nodes were allocated as such.
+            let owned = *unsafe { Box::from_raw(node.cast::<HeavyNode<K, V>>()) };
+            owned.node.drop_fields(hollow);
+        } else {
+            // SAFETY: allocated as a plain box.
+            let owned = *unsafe { Box::from_raw(node) };
+            owned.drop_fields(hollow);
+        }
+    }
+
+    fn drop_fields(self, hollow: bool) {
+        let Node { key, value, .. } = self;
+        // Both are dropped even if one destructor panics.
+        let _key = key;
+        if !hollow {
+            // SAFETY: by `value`'s invariant; `hollow` says that it was not moved out.
+            drop(unsafe { value.assume_init() });
+        }
+    }
+}
+
+// SAFETY: frees each kind as it was allocated: nodes in `Node::allocate`, extra blocks as boxes, tables
+// in `table::free_table`.
+unsafe impl<K, V> Garbage for Node<K, V> {
+    unsafe fn free(retired: *mut (), kind: Kind) {
+        match kind {
+            // SAFETY: by the caller.
+            Kind::Whole => unsafe { Self::free_node(retired.cast(), false) },
+            // SAFETY: by the caller.
+            Kind::Hollow => unsafe { Self::free_node(retired.cast(), true) },
+            // SAFETY: by the caller; retired in `retire_extra`.
+            Kind::Extra => drop(unsafe { Box::from_raw(retired.cast::<Extra>()) }),
+            // SAFETY: by the caller.
+            Kind::Table => unsafe { table::free_table(retired) },
+        }
+    }
+}
+
+// SAFETY: as for `Garbage`; the state word gives a node an alignment of 8.
+unsafe impl<K, V> table::Node for Node<K, V> {
+    type Value = V;
+
+    unsafe fn take_value(node: *mut Self) -> V {
+        // SAFETY: by the caller: initialised, and read out once. Other threads read only the key.
+        unsafe { ptr::addr_of!((*node).value).cast::<V>().read() }
+    }
+}
+
+const _: () = assert!(cfg!(seawall_loom) || size_of::<Node<(), ()>>() == 8);
+const _: () = assert!(cfg!(seawall_loom) || size_of::<Node<u64, Arc<()>>>() == 24);
