@@ -110,6 +110,12 @@ macro_rules! arithmetic {
     };
 }
 
+impl<T> Default for AtomicPtr<T> {
+    fn default() -> Self {
+        Self::new(std::ptr::null_mut())
+    }
+}
+
 common!(AtomicBool, atomic::AtomicBool, bool);
 common!(AtomicI64, atomic::AtomicI64, i64);
 common!(AtomicU64, atomic::AtomicU64, u64);

@@ -151,6 +151,15 @@ impl Bucket {
         self.control() == control
     }
 
+    /// Whether a slot holds a word, whatever its bit says.
+    #[cfg(test)]
+    pub(super) fn holds_word(&self, slot: u32) -> bool {
+        match self.slots.get(slot as usize) {
+            Some(own) => !own.load(Acquire).is_null(),
+            None => self.extended_slot(slot, false).is_some_and(|own| !own.load(Acquire).is_null()),
+        }
+    }
+
     /// Frees the extension lines.
     ///
     /// # Safety

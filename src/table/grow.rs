@@ -10,7 +10,7 @@
 use std::ptr;
 
 use super::bucket::Bucket;
-use super::reclaim::{Guard, Kind};
+use super::reclaim::{Guard, Kind, check_read};
 use super::word::{BucketState, Control, Word, bits};
 use super::{Map, Node, Rehash, Table};
 use crate::sync::{AcqRel, Acquire};
@@ -96,7 +96,7 @@ impl<N: Node, H: Rehash<N>> Map<N, H> {
         let old = previous.buckets.at(index);
         let frozen = Self::freeze_control(old);
         for slot in bits(frozen.occupied()) {
-            self.freeze_slot(table, old, slot);
+            self.freeze_slot(table, old, slot, guard);
         }
         for side in 0..2 {
             let new = table.buckets.at(2 * index + side);
@@ -118,7 +118,7 @@ impl<N: Node, H: Rehash<N>> Map<N, H> {
 
     /// Freezes a slot word together with the decision where it goes. The decision is part of the CAS,
     /// so a hash function that contradicts itself cannot place a node twice.
-    fn freeze_slot(&self, table: &Table, old: &Bucket, slot: u32) {
+    fn freeze_slot(&self, table: &Table, old: &Bucket, slot: u32, guard: &Guard) {
         loop {
             let word = old.word(slot);
             if word.is_frozen() {
@@ -127,6 +127,7 @@ impl<N: Node, H: Rehash<N>> Map<N, H> {
             let side = if word.is_removed() {
                 0
             } else {
+                check_read(word.node::<N>(), guard);
                 // SAFETY: I4: the word is not frozen, so neither new bucket is in use, so the node
                 // was not retired before we pinned.
                 let node = unsafe { &*word.node::<N>() };

@@ -21,7 +21,12 @@ mod owned;
 pub(crate) mod reclaim;
 pub(crate) mod word;
 
+#[cfg(all(test, seawall_loom))]
+mod models;
 #[cfg(test)]
+mod toy;
+
+#[cfg(all(test, not(seawall_loom)))]
 mod tests;
 
 use std::fmt;
@@ -29,7 +34,7 @@ use std::ptr;
 
 use self::bucket::{Bucket, Buckets, CHAIN, Seen, Snapshot};
 pub(crate) use self::owned::Owned;
-use self::reclaim::{Garbage, Guard, Kind, Limbo};
+use self::reclaim::{Garbage, Guard, Kind, Limbo, check_read};
 use self::word::{BucketState, Control, Policy, Word, bits};
 use crate::sync::{Acquire, AtomicPtr, AtomicU64, AtomicUsize};
 
@@ -320,7 +325,7 @@ impl<N: Node, H> Map<N, H> {
         tag: usize,
         side: Option<usize>,
         eq: &impl Fn(&N) -> bool,
-        _guard: &'g Guard,
+        guard: &'g Guard,
     ) -> Option<Found<'g, N>> {
         let word = bucket.word(slot);
         if word.is_free() || word.is_removed() || !word.has_tag(tag) {
@@ -330,6 +335,7 @@ impl<N: Node, H> Map<N, H> {
             // I4: the other new bucket may be in use, and this node freed.
             return None;
         }
+        check_read(word.node::<N>(), guard);
         // SAFETY: I2: the word was loaded from a slot whose bit was set after we pinned, so the node
         // was not retired before; in an old bucket also by I4.
         let node = unsafe { &*word.node::<N>() };
@@ -540,6 +546,7 @@ impl<N: Node, H: Rehash<N>> Map<N, H> {
         };
         let bucket = table.buckets.at(index);
         for seen in seen {
+            check_read(seen.word.node::<N>(), guard);
             // SAFETY: I2: the snapshot was validated, after we pinned.
             let node = unsafe { &*seen.word.node::<N>() };
             visit(Found { bucket, seen, node });
@@ -569,6 +576,7 @@ impl<N: Node, H: Rehash<N>> Map<N, H> {
             }
         }
         for seen in seen {
+            check_read(seen.word.node::<N>(), guard);
             // SAFETY: I2: as in `visit`.
             let node = unsafe { &*seen.word.node::<N>() };
             visit(Found { bucket, seen, node }, index);
@@ -595,5 +603,17 @@ impl<N: Node, H: Rehash<N>> Map<N, H> {
     fn ghosts_of(table: &Table, index: usize) -> (&[AtomicU64], usize) {
         let group = index / GROUP * GROUP;
         (&table.ghosts[group..group + GROUP], index % GROUP)
+    }
+}
+
+#[cfg(test)]
+impl<N: Node, H: Rehash<N>> Map<N, H> {
+    /// How many slots of the newest table hold a word, whatever their bits say.
+    fn filled_slots(&self, guard: &Guard) -> usize {
+        let table = self.root(guard);
+        (0..table.buckets.len())
+            .map(|index| table.buckets.at(index))
+            .map(|bucket| (0..CHAIN).filter(|&slot| bucket.holds_word(slot)).count())
+            .sum()
     }
 }

@@ -15,10 +15,10 @@
 //! | R2 | the deferred closure sets `ready` | `free_ready` loads it | all reads of pins that ended before |
 
 #[cfg(not(seawall_loom))]
-pub(crate) use self::real::{Guard, Limbo, pin};
+pub(crate) use self::real::{Guard, Limbo, check_read, pin};
 
 #[cfg(seawall_loom)]
-pub(crate) use self::model::{Guard, Limbo, pin};
+pub(crate) use self::model::{Guard, Limbo, check_read, pin};
 
 /// What a retired pointer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +129,10 @@ mod real {
             self.inner.repin();
         }
     }
+
+    /// Where models check that what is read was not freed before the pin.
+    #[inline]
+    pub(crate) fn check_read<T>(_object: *const T, _guard: &Guard) {}
 
     const PENDING: usize = if cfg!(any(miri, seawall_small)) { 4 } else { 32 };
     const SEALED: usize = 4;
@@ -405,20 +409,36 @@ mod real {
     }
 }
 
-/// Reclamation in loom models: nothing is freed before the model ends, and retiring twice fails.
+/// Reclamation in loom models: nothing is freed before the model ends, but reading an object that was
+/// retired before the reader pinned fails, and so does retiring one twice.
 #[cfg(seawall_loom)]
 mod model {
     use std::marker::PhantomData;
     use std::sync::Mutex;
 
     use super::{Garbage, Kind};
-    use crate::sync::Stripe;
+    use crate::sync::{AcqRel, AtomicUsize, Stripe};
+
+    loom::lazy_static! {
+        /// Counts retirements. A pin reads it by a read-modify-write, so that it happens after all
+        /// retirements before it: what an epoch guarantees about objects that are already free.
+        static ref RETIREMENTS: AtomicUsize = AtomicUsize::new(0);
+        static ref RETIRED: Mutex<Vec<Retired>> = Mutex::default();
+    }
 
     #[derive(Debug)]
-    pub(crate) struct Guard;
+    struct Retired {
+        addr: usize,
+        at: usize,
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct Guard {
+        at: usize,
+    }
 
     pub(crate) fn pin() -> Guard {
-        Guard
+        Guard { at: RETIREMENTS.fetch_add(0, AcqRel) }
     }
 
     impl Guard {
@@ -426,28 +446,42 @@ mod model {
             Stripe::SHARED
         }
 
-        pub(crate) fn repin(&mut self) {}
+        pub(crate) fn repin(&mut self) {
+            *self = pin();
+        }
     }
 
-    #[derive(Debug)]
+    /// Fails if the object may have been freed when the guard was taken.
+    pub(crate) fn check_read<T>(object: *const T, guard: &Guard) {
+        let retired = RETIRED.lock().unwrap();
+        let freed = retired.iter().any(|it| it.addr == object.addr() && it.at < guard.at);
+        drop(retired);
+        assert!(!freed, "read an object that was retired before the pin");
+    }
+
     pub(crate) struct Limbo<G: Garbage> {
-        retired: Mutex<Vec<(usize, Kind)>>,
-        pointers: Mutex<Vec<*mut ()>>,
+        objects: Mutex<Vec<(*mut (), Kind)>>,
         owns: PhantomData<G>,
     }
 
-    // SAFETY: as the real limbo: what is retired may be freed on any thread.
-    unsafe impl<G: Garbage> Send for Limbo<G> {}
-    // SAFETY: as above, behind mutexes.
-    unsafe impl<G: Garbage> Sync for Limbo<G> {}
+    // SAFETY: as the real limbo, behind a mutex.
+    unsafe impl<G: Garbage + Send> Send for Limbo<G> {}
+    // SAFETY: as above.
+    unsafe impl<G: Garbage + Send + Sync> Sync for Limbo<G> {}
+
+    impl<G: Garbage> std::fmt::Debug for Limbo<G> {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.debug_struct("Limbo").finish_non_exhaustive()
+        }
+    }
 
     impl<G: Garbage> Limbo<G> {
         pub(crate) fn new() -> Self {
-            Limbo { retired: Mutex::default(), pointers: Mutex::default(), owns: PhantomData }
+            Limbo { objects: Mutex::default(), owns: PhantomData }
         }
 
         pub(crate) fn waiting(&self) -> u64 {
-            self.retired.lock().unwrap().len() as u64
+            self.objects.lock().unwrap().len() as u64
         }
 
         pub(crate) fn is_due(&self, _stripe: Stripe) -> bool {
@@ -455,18 +489,13 @@ mod model {
         }
 
         pub(crate) unsafe fn retire(&self, object: *mut (), kind: Kind, _guard: &Guard) {
-            let mut retired = self.retired.lock().unwrap();
-            assert!(
-                retired.iter().all(|&(addr, _)| addr != object.addr()),
-                "an object was retired twice"
-            );
-            retired.push((object.addr(), kind));
-            self.pointers.lock().unwrap().push(object);
-        }
-
-        /// Whether an object has been retired.
-        pub(crate) fn holds(&self, object: *const ()) -> bool {
-            self.retired.lock().unwrap().iter().any(|&(addr, _)| addr == object.addr())
+            let at = RETIREMENTS.fetch_add(1, AcqRel);
+            let mut retired = RETIRED.lock().unwrap();
+            let twice = retired.iter().any(|it| it.addr == object.addr());
+            retired.push(Retired { addr: object.addr(), at });
+            drop(retired);
+            assert!(!twice, "an object was retired twice");
+            self.objects.lock().unwrap().push((object, kind));
         }
 
         pub(crate) fn free_ready(&self, _stripe: Stripe) {}
@@ -476,10 +505,9 @@ mod model {
 
     impl<G: Garbage> Drop for Limbo<G> {
         fn drop(&mut self) {
-            let retired = self.retired.get_mut().unwrap();
-            for (object, (_, kind)) in self.pointers.get_mut().unwrap().drain(..).zip(retired) {
+            for (object, kind) in self.objects.get_mut().unwrap().drain(..) {
                 // SAFETY: `&mut self`: nobody reads, and nothing was retired twice.
-                unsafe { G::free(object, *kind) };
+                unsafe { G::free(object, kind) };
             }
         }
     }
