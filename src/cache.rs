@@ -118,9 +118,11 @@ impl<K, V, S> Clone for Cache<K, V, S> {
     }
 }
 
-/// Whether a plain read may return it.
-fn is_served(view: &View<'_, impl Sized, impl Sized>) -> bool {
+/// What a plain read may return.
+#[inline]
+fn served<'g, K, V>(view: View<'g, K, V>) -> Option<Entry<'g, K, V>> {
     matches!(view.judgement.freshness, Freshness::Fresh | Freshness::Stale)
+        .then(|| Entry::new(view))
 }
 
 impl<K, V, S> Cache<K, V, S>
@@ -157,9 +159,10 @@ where
         Q: Hash + Equivalent<K> + ?Sized,
     {
         let hash = self.engine.hash(key);
+        // Pinning takes a few dozen cycles, in which the bucket can be on its way.
+        self.engine.prefetch_bucket(hash);
         let guard = pin();
-        let view = self.engine.lookup(key, hash, Count::Use, &guard)?;
-        is_served(&view).then(|| read(Entry::new(view)))
+        self.engine.lookup(key, hash, Count::Use, &guard, |view| Some(read(served(view)?)))
     }
 
     /// Returns a copy of a key's value even if it may only stand in for an error: fresh, or inside
@@ -171,8 +174,10 @@ where
     {
         let hash = self.engine.hash(key);
         let guard = pin();
-        let entry = Entry::new(self.engine.lookup(key, hash, Count::Nothing, &guard)?);
-        Some((entry.value().clone(), entry.state()))
+        self.engine.lookup(key, hash, Count::Nothing, &guard, |view| {
+            let entry = Entry::new(view);
+            Some((entry.value().clone(), entry.state()))
+        })
     }
 
     /// Pins the thread, for several reads under one pin.
@@ -230,14 +235,14 @@ where
         for (chunk, keys) in keys.chunks(AHEAD).enumerate() {
             for (hash, key) in hashes.iter_mut().zip(keys) {
                 *hash = self.engine.hash(key.as_key());
-                self.engine.prefetch_bucket(*hash, &guard);
+                self.engine.prefetch_bucket(*hash);
             }
             for hash in &hashes[..keys.len()] {
                 self.engine.prefetch_node(*hash, &guard);
             }
             for (place, (key, hash)) in keys.iter().zip(hashes).enumerate() {
-                let view = self.engine.lookup(key.as_key(), hash, Count::Use, &guard);
-                read(chunk * AHEAD + place, view.filter(is_served).map(Entry::new));
+                let entry = self.engine.lookup(key.as_key(), hash, Count::Use, &guard, served);
+                read(chunk * AHEAD + place, entry);
             }
             guard.repin();
         }
@@ -260,8 +265,7 @@ where
     {
         let hash = self.engine.hash(key);
         let guard = pin();
-        let view = self.engine.lookup(key, hash, Count::Nothing, &guard)?;
-        is_served(&view).then(|| read(Entry::new(view)))
+        self.engine.lookup(key, hash, Count::Nothing, &guard, |view| Some(read(served(view)?)))
     }
 
     /// Returns whether [`peek`](Self::peek) would return a value.
@@ -334,10 +338,7 @@ where
         mut allow: impl FnMut(&Entry<'_, K, V>) -> bool,
     ) -> Result<Inserted, Refused<V>> {
         let options = InsertOptions::new();
-        let allow = |view: &View<'_, K, V>| {
-            let view = View { node: view.node, judgement: view.judgement };
-            allow(&Entry::new(view))
-        };
+        let allow = |view: &View<'_, K, V>| allow(&Entry::new(*view));
         self.engine.insert(key, value, &options, Rule::IfPresent, allow).map(Inserted::from)
     }
 
@@ -550,7 +551,7 @@ where
         Q: Hash + Equivalent<K> + ?Sized,
     {
         let hash = self.engine.hash(key);
-        self.engine.lookup(key, hash, Count::Use, &self.guard).filter(is_served).map(Entry::new)
+        self.engine.lookup(key, hash, Count::Use, &self.guard, served)
     }
 
     /// Returns an iterator over all entries that a plain read would return.

@@ -26,6 +26,7 @@ pub enum EntryState {
 pub struct Entry<'a, K, V>(View<'a, K, V>);
 
 impl<'a, K, V> Entry<'a, K, V> {
+    #[inline]
     pub(crate) fn new(view: View<'a, K, V>) -> Self {
         Entry(view)
     }
@@ -55,24 +56,24 @@ impl<'a, K, V> Entry<'a, K, V> {
     /// Returns how old the value was when it was looked up, counting the age that it was inserted
     /// with. `None` for entries without a deadline, for which no time is kept.
     pub fn age(&self) -> Option<Duration> {
-        self.0.judgement.age()
+        self.0.age()
     }
 
     /// Returns how long the value was still fresh when it was looked up (zero if it was stale), or
     /// `None` if it has no deadline.
     pub fn remaining(&self) -> Option<Duration> {
-        self.0.judgement.remaining()
+        self.0.remaining()
     }
 
     /// Returns the version that the value was inserted with.
     pub fn version(&self) -> Option<u64> {
-        self.0.judgement.version
+        self.0.judgement.version()
     }
 
     /// Returns whether it is time to load the value anew: it is stale, or its moment for an early
     /// refresh has come; see [`Builder::early_refresh`](crate::Builder::early_refresh).
     pub fn is_refresh_due(&self) -> bool {
-        self.0.judgement.is_refresh_due()
+        self.0.is_refresh_due()
     }
 }
 

@@ -181,9 +181,17 @@ impl Inline {
         self.0 as usize
     }
 
-    pub(crate) fn without_deadlines(flags: Flags, generation: Generation) -> Inline {
-        Inline(Flags::INLINE | u64::from(flags.0) | generation.number() << LONG_GENERATION_SHIFT)
+    /// A word without deadlines, but for its generation.
+    pub(crate) const fn plain(flags: Flags) -> usize {
+        (Flags::INLINE | flags.0 as u64) as usize
     }
+
+    pub(crate) fn without_deadlines(flags: Flags, generation: Generation) -> Inline {
+        Inline((Self::plain(flags) | generation.in_plain_word()) as u64)
+    }
+
+    /// Some word without deadlines, where only that matters.
+    pub(crate) const SOME: Inline = Inline(Flags::INLINE);
 
     /// `None` if the birth or the profile does not fit.
     pub(crate) fn with_deadlines(
@@ -267,6 +275,12 @@ impl Generation {
     #[inline]
     pub(crate) fn number(self) -> u64 {
         self.0 & ((1 << Self::NUMBER_BITS) - 1)
+    }
+
+    /// Where a word without deadlines has the number.
+    #[inline]
+    pub(crate) fn in_plain_word(self) -> usize {
+        (self.number() << LONG_GENERATION_SHIFT) as usize
     }
 
     #[inline]

@@ -1,8 +1,11 @@
 //! A node: one key's entry, in one allocation.
 //!
 //! ```text
-//! Node        state word (8 bytes) · key · value
+//! Node        key · value · state word (8 bytes)
 //! HeavyNode   Node · weight · time of last use     in caches bounded by weight or with a time to idle
+//!
+//! The state comes last: a lookup waits for the key and then for the value, and where a small node
+//! straddles two cache lines these two should share the first.
 //! ```
 //!
 //! Key and value never change once the node is committed. The state word does: it is either an
@@ -21,11 +24,11 @@ use crate::tags::Stamp;
 
 #[repr(C)]
 pub(crate) struct Node<K, V> {
-    /// Bit 0 set: an [`Inline`] word. Clear: a pointer to an [`Extra`] block that the node owns.
-    state: AtomicPtr<Extra>,
     key: K,
     /// Initialised in every node that was committed.
     value: MaybeUninit<V>,
+    /// Bit 0 set: an [`Inline`] word. Clear: a pointer to an [`Extra`] block that the node owns.
+    state: AtomicPtr<Extra>,
 }
 
 #[repr(C)]
@@ -59,6 +62,9 @@ pub(crate) enum State<'g> {
 }
 
 impl State<'_> {
+    /// That of an entry without a deadline.
+    pub(crate) const PLAIN: Self = State::Inline(Inline::SOME);
+
     /// Whether no invalidation of many entries (all, or a tag) covers this one.
     #[inline]
     pub(crate) fn is_valid(&self, generation: Generation) -> bool {

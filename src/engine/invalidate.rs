@@ -111,7 +111,10 @@ where
         guard: &'g Guard,
     ) -> Option<Found<'g, Node<K, V>>> {
         let hash = self.hash(node.key());
-        self.map.find(hash, |other| std::ptr::eq(other, node), guard)
+        match self.map.probe(hash, |other| std::ptr::eq(other, node), guard) {
+            Probe::Found(found) => Some(found),
+            Probe::Vacant(_) => None,
+        }
     }
 
     /// Ends an entry's freshness now; returns whether it was there.
@@ -232,7 +235,7 @@ where
         self.map.visit(hash, guard, |found: Found<'g, Node<K, V>>| {
             let judgement = self.judge(found.node(), guard);
             if !judgement.is_dead() {
-                visit(View { node: found.node(), judgement });
+                visit(self.view(found.node(), judgement));
             }
         })
     }

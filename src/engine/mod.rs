@@ -10,7 +10,6 @@ mod write;
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::time::Duration;
 
 pub(crate) use self::read::{Count, View};
 pub(crate) use self::write::{Computed, Decision, Rule, Stored};
@@ -18,7 +17,7 @@ use crate::clock::Clock;
 use crate::error::ConfigError;
 use crate::evict::{Evict, Judge};
 use crate::freshness::{
-    Deadlines, Durations, Flags, Freshness, Generation, Inline, NEVER, ORIGIN, Profile, Profiles,
+    Durations, Flags, Freshness, Generation, Inline, NEVER, ORIGIN, Profile, Profiles,
 };
 use crate::listener::{Listener, Notices, RemovalCause};
 use crate::node::{Node, State};
@@ -88,6 +87,9 @@ pub(crate) struct Engine<K, V, S> {
     clock: Clock,
     weighted: bool,
     flags: Flags,
+    /// The state word of an entry without a deadline, but for its generation; one that no entry has if
+    /// there is a time to idle.
+    plain: usize,
     weigher: Option<Box<Weigher<K, V>>>,
     listener: Option<Listener<K, V>>,
     /// Changed by `invalidate_all` only, as is `debris`, so that this line stays in every core's cache.
@@ -116,6 +118,7 @@ where
         let profile = (!config.durations.is_unlimited())
             .then(|| profiles.number(config.durations).expect("the first row is free"));
         let heavy = config.weighted || config.time_to_idle != NEVER;
+        let flags = if heavy { Flags::HEAVY } else { Flags::NONE };
         Ok(Engine {
             map,
             evict: Evict::new(config.capacity, config.small_share),
@@ -128,7 +131,8 @@ where
             time_to_idle: config.time_to_idle,
             clock: config.clock.unwrap_or_default(),
             weighted: config.weighted,
-            flags: if heavy { Flags::HEAVY } else { Flags::NONE },
+            flags,
+            plain: if config.time_to_idle == NEVER { Inline::plain(flags) } else { 0 },
             weigher: config.weigher,
             listener: config.listener,
             shared: Padded(Shared {
@@ -156,10 +160,11 @@ where
         Generation::from_raw(self.shared.generation.load(Relaxed))
     }
 
-    /// The state word of an entry that has no deadline and that no invalidation covers.
+    /// The state word of an entry that has no deadline and that no invalidation covers. With a time to
+    /// idle it is even, which no inline word is, and not the address of anything.
     #[inline]
     fn plain_state(&self) -> usize {
-        Inline::without_deadlines(self.flags, self.generation()).addr()
+        self.generation().in_plain_word() | self.plain
     }
 
     fn weight(&self, node: &Node<K, V>) -> u64 {
@@ -172,19 +177,20 @@ where
     }
 
     /// What an entry is worth now.
-    fn judge(&self, node: &Node<K, V>, guard: &Guard) -> Judgement {
-        if node.raw_state() == self.plain_state() && self.time_to_idle == NEVER {
-            return Judgement::PLAIN;
+    #[inline]
+    fn judge<'g>(&self, node: &Node<K, V>, guard: &'g Guard) -> Judgement<'g> {
+        if node.raw_state() == self.plain_state() {
+            Judgement::PLAIN
+        } else {
+            self.judge_timed(node, guard)
         }
-        let state = node.state(guard);
-        if !state.is_valid(self.generation()) {
-            return Judgement { freshness: Freshness::Dead, invalid: true, ..Judgement::PLAIN };
-        }
-        self.judge_timed(node, state)
     }
 
-    #[cold]
-    fn judge_timed(&self, node: &Node<K, V>, state: State<'_>) -> Judgement {
+    fn judge_timed<'g>(&self, node: &Node<K, V>, guard: &'g Guard) -> Judgement<'g> {
+        let state = node.state(guard);
+        if !state.is_valid(self.generation()) {
+            return Judgement { state, now: 0, freshness: Freshness::Dead, invalid: true };
+        }
         let deadlines = state.deadlines(&self.profiles);
         let idles = self.time_to_idle != NEVER;
         let now = if state.has_deadlines() || idles { self.now() } else { 0 };
@@ -196,7 +202,7 @@ where
                 freshness = Freshness::Dead;
             }
         }
-        Judgement { freshness, now, deadlines, version: state.version(), invalid: false }
+        Judgement { state, now, freshness, invalid: false }
     }
 
     /// Notes the time of a read, where there is a time to idle.
@@ -244,7 +250,7 @@ where
     }
 
     /// Why a dead entry is dead.
-    fn cause_of_death(judgement: &Judgement) -> RemovalCause {
+    fn cause_of_death(judgement: &Judgement<'_>) -> RemovalCause {
         if judgement.invalid { RemovalCause::Invalidated } else { RemovalCause::Expired }
     }
 
@@ -273,43 +279,26 @@ where
 
 /// The state of an entry at a moment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Judgement {
-    pub(crate) freshness: Freshness,
+pub(crate) struct Judgement<'g> {
+    pub(crate) state: State<'g>,
     /// When that was; zero if no clock was read.
     pub(crate) now: u64,
-    pub(crate) deadlines: Deadlines,
-    pub(crate) version: Option<u64>,
+    pub(crate) freshness: Freshness,
     /// Dead by an invalidation of many entries.
     pub(crate) invalid: bool,
 }
 
-impl Judgement {
+impl Judgement<'_> {
     /// Of an entry without a deadline.
-    pub(crate) const PLAIN: Judgement = Judgement {
-        freshness: Freshness::Fresh,
-        now: 0,
-        deadlines: Deadlines::NONE,
-        version: None,
-        invalid: false,
-    };
+    pub(crate) const PLAIN: Self =
+        Judgement { state: State::PLAIN, now: 0, freshness: Freshness::Fresh, invalid: false };
 
     pub(crate) fn is_dead(&self) -> bool {
         self.freshness == Freshness::Dead
     }
 
-    pub(crate) fn age(&self) -> Option<Duration> {
-        let Deadlines { birth, .. } = self.deadlines;
-        (birth != NEVER && self.now != 0)
-            .then(|| Duration::from_millis(self.now.saturating_sub(birth)))
-    }
-
-    pub(crate) fn remaining(&self) -> Option<Duration> {
-        let Deadlines { soft, .. } = self.deadlines;
-        (soft != NEVER).then(|| Duration::from_millis(soft.saturating_sub(self.now)))
-    }
-
-    pub(crate) fn is_refresh_due(&self) -> bool {
-        self.deadlines.refresh != NEVER && self.now >= self.deadlines.refresh
+    pub(crate) fn version(&self) -> Option<u64> {
+        self.state.version()
     }
 }
 

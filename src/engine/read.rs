@@ -1,14 +1,15 @@
 //! Lookups.
 
 use std::hash::{BuildHasher, Hash};
+use std::time::Duration;
 
 use equivalent::Equivalent;
 
 use super::{Engine, Judgement};
-use crate::freshness::{Freshness, NEVER};
+use crate::freshness::{Deadlines, Freshness, NEVER, Profiles};
 use crate::node::Node;
 use crate::stats::Event;
-use crate::table::Found;
+use crate::table::Hit;
 use crate::table::reclaim::Guard;
 
 /// Whether a lookup counts as a use of the entry.
@@ -23,7 +24,40 @@ pub(crate) enum Count {
 /// A live entry, while the guard is held.
 pub(crate) struct View<'g, K, V> {
     pub(crate) node: &'g Node<K, V>,
-    pub(crate) judgement: Judgement,
+    pub(crate) judgement: Judgement<'g>,
+    pub(crate) profiles: &'g Profiles,
+}
+
+impl<K, V> Clone for View<'_, K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, V> Copy for View<'_, K, V> {}
+
+impl<K, V> View<'_, K, V> {
+    fn deadlines(&self) -> Deadlines {
+        self.judgement.state.deadlines(self.profiles)
+    }
+
+    /// How old the value was, if that is noted.
+    pub(crate) fn age(&self) -> Option<Duration> {
+        let Deadlines { birth, .. } = self.deadlines();
+        (birth != NEVER && self.judgement.now != 0)
+            .then(|| Duration::from_millis(self.judgement.now.saturating_sub(birth)))
+    }
+
+    /// How long it was still fresh, if there is an end to that.
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        let Deadlines { soft, .. } = self.deadlines();
+        (soft != NEVER).then(|| Duration::from_millis(soft.saturating_sub(self.judgement.now)))
+    }
+
+    pub(crate) fn is_refresh_due(&self) -> bool {
+        let Deadlines { refresh, .. } = self.deadlines();
+        refresh != NEVER && self.judgement.now >= refresh
+    }
 }
 
 impl<K, V, S> Engine<K, V, S>
@@ -31,42 +65,52 @@ where
     K: Hash + Eq,
     S: BuildHasher,
 {
-    /// Finds an entry that is not dead.
+    /// Finds an entry that is not dead and returns what `read` makes of it.
     #[inline]
-    pub(crate) fn lookup<'g, Q>(
+    pub(crate) fn lookup<'g, Q, R>(
         &'g self,
         key: &Q,
         hash: u64,
         count: Count,
         guard: &'g Guard,
-    ) -> Option<View<'g, K, V>>
+        read: impl FnOnce(View<'g, K, V>) -> Option<R>,
+    ) -> Option<R>
     where
         Q: Equivalent<K> + ?Sized,
     {
-        let Some(found) = self.map.find(hash, |node| key.equivalent(node.key()), guard) else {
+        let Some(hit) = self.map.find(hash, |node| key.equivalent(node.key()), guard) else {
             if count == Count::Use {
                 self.recorder.count(Event::Miss, guard.stripe());
             }
             return None;
         };
-        if found.node().raw_state() == self.plain_state() && self.time_to_idle == NEVER {
-            if count == Count::Use {
-                found.count_use();
-                self.recorder.count(Event::HitFresh, guard.stripe());
-            }
-            return Some(View { node: found.node(), judgement: Judgement::PLAIN });
+        if hit.node().raw_state() != self.plain_state() {
+            return read(self.lookup_timed(&hit, count, guard)?);
         }
-        self.lookup_timed(&found, count, guard)
+        if count == Count::Use {
+            hit.count_use();
+            self.recorder.count(Event::HitFresh, guard.stripe());
+        }
+        read(self.view(hit.node(), Judgement::PLAIN))
+    }
+
+    #[inline]
+    pub(super) fn view<'g>(
+        &'g self,
+        node: &'g Node<K, V>,
+        judgement: Judgement<'g>,
+    ) -> View<'g, K, V> {
+        View { node, judgement, profiles: &self.profiles }
     }
 
     fn lookup_timed<'g>(
         &'g self,
-        found: &Found<'g, Node<K, V>>,
+        hit: &Hit<'g, Node<K, V>>,
         count: Count,
         guard: &'g Guard,
     ) -> Option<View<'g, K, V>> {
-        let node = found.node();
-        let judgement = self.judge(node, guard);
+        let node = hit.node();
+        let judgement = self.judge_timed(node, guard);
         let event = match judgement.freshness {
             Freshness::Fresh => Event::HitFresh,
             Freshness::Stale => Event::HitStale,
@@ -75,17 +119,17 @@ where
         if count == Count::Use {
             self.recorder.count(event, guard.stripe());
             if event != Event::Miss {
-                found.count_use();
+                hit.count_use();
                 self.touch(node, judgement.now);
             }
         }
-        (!judgement.is_dead()).then_some(View { node, judgement })
+        (!judgement.is_dead()).then(|| self.view(node, judgement))
     }
 
     /// Loads what lookups of a hash will need into the processor's cache: first the bucket.
     #[inline]
-    pub(crate) fn prefetch_bucket(&self, hash: u64, guard: &Guard) {
-        self.map.prefetch_bucket(hash, guard);
+    pub(crate) fn prefetch_bucket(&self, hash: u64) {
+        self.map.prefetch_bucket(hash);
     }
 
     /// Second, when the bucket is there, the node.

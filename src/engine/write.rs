@@ -191,7 +191,7 @@ where
             match probe {
                 Probe::Found(found) => {
                     let judgement = self.judge(found.node(), guard);
-                    if let Err(reason) = Self::check(rule, version, &found, judgement, allow) {
+                    if let Err(reason) = self.check(rule, version, &found, judgement, allow) {
                         self.recorder.count(Event::Refused, guard.stripe());
                         return Err(Refused::new(node.into_value(), reason));
                     }
@@ -235,11 +235,12 @@ where
     }
 
     /// Whether a value may be stored in place of the one found.
-    fn check(
+    fn check<'e>(
+        &'e self,
         rule: Rule,
         version: Option<u64>,
-        found: &Found<'_, Node<K, V>>,
-        judgement: Judgement,
+        found: &Found<'e, Node<K, V>>,
+        judgement: Judgement<'e>,
         allow: &mut impl FnMut(&View<'_, K, V>) -> bool,
     ) -> Result<(), RefusedReason> {
         let dead = judgement.is_dead();
@@ -251,11 +252,11 @@ where
         if dead {
             return Ok(());
         }
-        match (version, judgement.version) {
+        match (version, judgement.version()) {
             (Some(new), Some(old)) if new < old => return Err(RefusedReason::Older { than: old }),
             _ => {}
         }
-        if allow(&View { node: found.node(), judgement }) {
+        if allow(&self.view(found.node(), judgement)) {
             Ok(())
         } else {
             Err(RefusedReason::Predicate)
@@ -267,7 +268,7 @@ where
         old: &Found<'e, Node<K, V>>,
         new: &Found<'e, Node<K, V>>,
         weight: u64,
-        judgement: &Judgement,
+        judgement: &Judgement<'_>,
         guard: &'e Guard,
         after: &mut After<'_, K, V, S>,
     ) {
@@ -410,7 +411,7 @@ where
             };
             let view = found
                 .filter(|(_, judgement)| !judgement.is_dead())
-                .map(|(found, judgement)| View { node: found.node(), judgement });
+                .map(|(found, judgement)| self.view(found.node(), judgement));
             let absent = view.is_none();
             match decide(view) {
                 Decision::Keep => return Ok(Computed::Kept),
@@ -438,7 +439,7 @@ where
         &'e self,
         hash: u64,
         probe: &Probe<'e, Node<K, V>>,
-        found: Option<(Found<'e, Node<K, V>>, Judgement)>,
+        found: Option<(Found<'e, Node<K, V>>, Judgement<'e>)>,
         prepared: Prepared<'e, K, V>,
         guard: &'e Guard,
         after: &mut After<'_, K, V, S>,
@@ -448,7 +449,7 @@ where
             Probe::Found(old) => {
                 let judgement = found.expect("it was found").1;
                 if let Err(reason) =
-                    Self::check(Rule::Any, version, old, judgement, &mut |_: &View<'_, K, V>| true)
+                    self.check(Rule::Any, version, old, judgement, &mut |_: &View<'_, K, V>| true)
                 {
                     self.recorder.count(Event::Refused, guard.stripe());
                     return Err(Refused::new(node.into_value(), reason));

@@ -20,18 +20,18 @@ impl<T> Deref for Padded<T> {
 /// A `T` for each of the first few threads and one that all further threads share.
 #[derive(Debug)]
 pub(crate) struct Striped<T> {
-    stripes: Box<[Padded<T>]>,
+    owned: Box<[Padded<T>]>,
+    shared: Padded<T>,
 }
 
 impl<T: Default> Striped<T> {
     pub(crate) fn new() -> Self {
         let cores = std::thread::available_parallelism().map_or(8, usize::from);
-        Self::with_owned(if cfg!(seawall_loom) { 1 } else { (2 * cores).clamp(8, 64) })
-    }
-
-    /// `owned` stripes that belong to one thread each, and the shared one.
-    fn with_owned(owned: usize) -> Self {
-        Striped { stripes: (0..=owned).map(|_| Padded::default()).collect() }
+        let owned = if cfg!(seawall_loom) { 0 } else { (2 * cores).clamp(8, 64) };
+        Striped {
+            owned: (0..owned).map(|_| Padded::default()).collect(),
+            shared: Padded::default(),
+        }
     }
 }
 
@@ -39,24 +39,23 @@ impl<T> Striped<T> {
     /// Returns the stripe of a thread, and whether no other live thread writes to it.
     #[inline]
     pub(crate) fn of(&self, stripe: Stripe) -> (&T, bool) {
-        let shared = self.stripes.len() - 1;
-        match self.stripes.get(stripe.index()) {
-            Some(own) if stripe.index() < shared && !cfg!(seawall_loom) => (&own.0, true),
-            _ => (&self.stripes[shared].0, false),
+        match self.owned.get(stripe.index()) {
+            Some(own) => (&own.0, true),
+            None => (&self.shared.0, false),
         }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.stripes.iter().map(|stripe| &stripe.0)
+        self.owned.iter().chain([&self.shared]).map(|stripe| &stripe.0)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.stripes.len()
+        self.owned.len() + 1
     }
 
     /// Returns the stripe at a position, to look at, not to add to.
     pub(crate) fn at(&self, position: usize) -> &T {
-        &self.stripes[position].0
+        &self.owned.get(position).unwrap_or(&self.shared).0
     }
 }
 

@@ -100,6 +100,12 @@ impl Bucket {
         }
     }
 
+    /// A slot of the bucket's own line.
+    #[inline]
+    pub(super) fn own_slot(&self, slot: u32) -> &AtomicPtr<()> {
+        &self.slots[slot as usize]
+    }
+
     #[inline]
     pub(crate) fn word(&self, slot: u32) -> Word {
         // ORDERING (P1): Acquire pairs with the Release of the CAS that wrote the word: the node is
@@ -113,18 +119,19 @@ impl Bucket {
         self.slot(slot).compare_exchange(from.raw(), to.raw(), AcqRel, Acquire).is_ok()
     }
 
-    /// Returns the occupied slots in the bucket's own line whose word has the tag.
+    /// Returns which slots of the bucket's own line have a word with the tag, whatever their bits say.
     ///
-    /// Branch-free over all six slots, which lie in the line just loaded.
+    /// Without branches: which slot a key is in cannot be predicted.
     #[inline]
-    pub(crate) fn tagged(&self, control: Control, tag: usize) -> u32 {
+    pub(crate) fn tagged(&self, tag: usize) -> u32 {
         let mut matches = 0;
         for slot in 0..BASE {
-            // ORDERING: as in `word`; the word is loaded again before it is used.
+            // ORDERING (P1): Acquire, also for a miss: who no longer finds a key sees what its remover
+            // did before.
             let word = Word::from_raw(self.slots[slot as usize].load(Acquire));
             matches |= u32::from(word.has_tag(tag)) << slot;
         }
-        matches & control.occupied()
+        matches
     }
 
     /// Returns whether any occupied slot lies in an extension line.
@@ -190,6 +197,12 @@ fn hang(next: &AtomicPtr<Extension>) -> *mut Extension {
     }
 }
 
+/// Where a hash belongs in an array of `len` buckets.
+#[inline]
+pub(super) fn index_of(hash: u64, len: usize) -> usize {
+    ((u128::from(hash) * len as u128) >> 64) as usize
+}
+
 /// A fixed array of buckets in memory that the system zeroes when it is first touched.
 #[derive(Debug)]
 pub(crate) struct Buckets {
@@ -218,11 +231,30 @@ impl Buckets {
         let layout = Self::layout(len)?;
         // SAFETY: the layout is not empty.
         let raw = ptr::NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+        ask_for_huge_pages(raw, layout.size());
         let gap = raw.align_offset(align_of::<Bucket>());
         // SAFETY: less than the one bucket that `layout` has to spare.
         let first = unsafe { raw.add(gap) }.cast();
         Some(Buckets { first, len, raw })
     }
+}
+
+/// Asks the system to back a large table by huge pages: its accesses are random, and with small pages
+/// nearly every one of them would miss the processor's address cache as well. Only a hint.
+#[cfg(not(seawall_loom))]
+fn ask_for_huge_pages(start: ptr::NonNull<u8>, len: usize) {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    {
+        const HUGE: usize = 2 << 20;
+        let gap = start.align_offset(HUGE);
+        if len >= gap.saturating_add(HUGE) {
+            let len = (len - gap) / HUGE * HUGE;
+            // SAFETY: the range lies inside our own allocation; the advice changes no contents.
+            unsafe { libc::madvise(start.as_ptr().add(gap).cast(), len, libc::MADV_HUGEPAGE) };
+        }
+    }
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    let _ = (start, len);
 }
 
 #[cfg(seawall_loom)]
@@ -239,6 +271,11 @@ impl Buckets {
         self.len
     }
 
+    /// The array's address, as a hint.
+    pub(super) fn first(&self) -> *mut Bucket {
+        self.first.as_ptr()
+    }
+
     /// The bucket at `index`, which must be below `len` (checked in debug builds only: the index comes
     /// from [`Self::index_of`] or was reduced modulo `len`).
     #[inline]
@@ -253,7 +290,7 @@ impl Buckets {
     /// array twice as long divide each bucket of this one in two.
     #[inline]
     pub(crate) fn index_of(&self, hash: u64) -> usize {
-        ((u128::from(hash) * self.len as u128) >> 64) as usize
+        index_of(hash, self.len)
     }
 
     /// The lowest hash that belongs to the bucket after `index`, or `None` after the last.

@@ -24,21 +24,24 @@ impl<N: Node, H: Rehash<N>> Map<N, H> {
     /// Allocates; if there is not enough memory the table stays as it is, and chains get longer.
     #[cold]
     pub(crate) fn start_growth(&self, guard: &Guard) -> bool {
-        let old = self.root(guard);
-        if Self::previous(old, guard).is_some() {
+        // The pointer itself, not one made from a reference: whoever ends this growth frees it.
+        let old = self.root.load(Acquire);
+        // SAFETY: I5: as in `root`.
+        let table = unsafe { &*old };
+        if Self::previous(table, guard).is_some() {
             return false;
         }
-        let old_ptr = ptr::from_ref(old).cast_mut();
-        let Some(new) = Table::try_new(old.buckets.len() * 2, old_ptr) else {
+        let Some(new) = Table::try_new(table.buckets.len() * 2, old) else {
             return false;
         };
         let new = Box::into_raw(new);
         // ORDERING (P4): Release publishes the new table.
-        if self.root.compare_exchange(old_ptr, new, AcqRel, Acquire).is_err() {
+        if self.root.compare_exchange(old, new, AcqRel, Acquire).is_err() {
             // SAFETY: another growth won the race; nobody has seen this one.
             drop(unsafe { Box::from_raw(new) });
             return false;
         }
+        self.hint.set(self.root(guard));
         true
     }
 
@@ -57,7 +60,7 @@ impl<N: Node, H: Rehash<N>> Map<N, H> {
             // ORDERING (P2): Acquire/Release: the buckets before `moved` are READY for whoever reads it.
             let index = table.moved.load(Acquire);
             if index == previous.buckets.len() {
-                self.finish_growth(table, previous, guard);
+                self.finish_growth(table, guard);
                 return;
             }
             self.move_bucket(table, previous, index, guard);
@@ -67,8 +70,11 @@ impl<N: Node, H: Rehash<N>> Map<N, H> {
         }
     }
 
-    fn finish_growth(&self, table: &Table, previous: &Table, guard: &Guard) {
-        let old = ptr::from_ref(previous).cast_mut();
+    fn finish_growth(&self, table: &Table, guard: &Guard) {
+        let old = table.previous.load(Acquire);
+        if old.is_null() {
+            return;
+        }
         // ORDERING (P4): Release: who reads null finds every bucket READY.
         if table.previous.compare_exchange(old, ptr::null_mut(), AcqRel, Acquire).is_ok() {
             // SAFETY: I5: all its buckets have moved and it is unlinked; one thread wins this CAS.

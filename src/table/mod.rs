@@ -30,13 +30,14 @@ mod toy;
 mod tests;
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::ptr;
 
 use self::bucket::{Bucket, Buckets, CHAIN, Seen, Snapshot};
 pub(crate) use self::owned::Owned;
 use self::reclaim::{Garbage, Guard, Kind, Limbo, check_read};
 use self::word::{BucketState, Control, Policy, Word, bits};
-use crate::sync::{Acquire, AtomicPtr, AtomicU64, AtomicUsize};
+use crate::sync::{AcqRel, Acquire, AtomicPtr, AtomicU64, AtomicUsize, Relaxed};
 
 /// Buckets that share one line of the policy's ghosts.
 pub(crate) const GROUP: usize = 8;
@@ -95,12 +96,54 @@ pub(crate) unsafe fn free_table(retired: *mut ()) {
     drop(unsafe { Box::from_raw(retired.cast::<Table>()) });
 }
 
+/// An array of buckets' address and length.
+struct Hint {
+    first: AtomicPtr<Bucket>,
+    len: AtomicUsize,
+}
+
+impl Hint {
+    fn set(&self, table: &Table) {
+        // ORDERING: Relaxed: nothing is read through them.
+        self.first.store(table.buckets.first(), Relaxed);
+        self.len.store(table.buckets.len(), Relaxed);
+    }
+}
+
 /// A lock-free hash table of nodes.
 pub(crate) struct Map<N: Node, H> {
     /// The newest table; never null.
     root: AtomicPtr<Table>,
+    /// Where the newest table's buckets are, to be prefetched and never followed.
+    hint: Hint,
     hasher: H,
     limbo: Limbo<N>,
+}
+
+/// A live node for a reader: two words, so that it is returned in registers.
+pub(crate) struct Hit<'g, N> {
+    slot: &'g AtomicPtr<()>,
+    word: Word,
+    node: PhantomData<&'g N>,
+}
+
+impl<'g, N> Hit<'g, N> {
+    #[inline]
+    pub(crate) fn node(&self) -> &'g N {
+        // SAFETY: I2: a hit is made of a validated word, under a pin that lasts for 'g.
+        unsafe { &*self.word.node::<N>() }
+    }
+
+    /// Counts a use in the slot word, unless at the cap. A lost race is no loss: then somebody else
+    /// counted, or the node is gone.
+    #[inline]
+    pub(crate) fn count_use(&self) {
+        if let Some(used) = self.word.used() {
+            // ORDERING (P1): Release, for who loads this word next; Relaxed if it fails: nothing is
+            // read after it.
+            let _ = self.slot.compare_exchange(self.word.raw(), used.raw(), AcqRel, Relaxed);
+        }
+    }
 }
 
 /// A live node: it was committed, and neither replaced nor removed when it was found.
@@ -119,6 +162,11 @@ impl<N> Clone for Found<'_, N> {
 impl<N> Copy for Found<'_, N> {}
 
 impl<'g, N> Found<'g, N> {
+    fn hit(&self) -> Hit<'g, N> {
+        let Seen { slot, word } = self.seen;
+        Hit { slot: self.bucket.slot(slot), word, node: PhantomData }
+    }
+
     #[inline]
     pub(crate) fn node(&self) -> &'g N {
         self.node
@@ -144,17 +192,6 @@ impl<'g, N> Found<'g, N> {
             node,
         })
     }
-
-    /// Counts a use in the slot word, unless at the cap. A lost race is no loss: then somebody else
-    /// counted, or the node is gone.
-    #[inline]
-    pub(crate) fn count_use(&self) {
-        if let Some(used) = self.seen.word.used() {
-            if self.seen.word.is_plain() {
-                self.bucket.change_word(self.seen.slot, self.seen.word, used);
-            }
-        }
-    }
 }
 
 /// Proof that a key was not in its bucket under a control word.
@@ -162,6 +199,13 @@ pub(crate) struct Vacant<'g> {
     bucket: &'g Bucket,
     control: Control,
     tag: usize,
+    first: u32,
+}
+
+/// The slot of its bucket's own line that a key is put into if it is free.
+#[inline]
+fn first_choice(hash: u64) -> u32 {
+    ((hash >> 24 & 0xFF) as u32 * bucket::BASE) >> 8
 }
 
 /// Asks the processor to load a line; does nothing where there is no stable way to ask.
@@ -202,8 +246,11 @@ impl<N: Node, H> Map<N, H> {
     /// A map with a number of buckets; `None` if there is not that much memory.
     pub(crate) fn try_new(buckets: usize, hasher: H) -> Option<Self> {
         let () = N::ALIGNED;
-        let root = Box::into_raw(Table::try_new(buckets.max(1), ptr::null_mut())?);
-        Some(Map { root: AtomicPtr::new(root), hasher, limbo: Limbo::new() })
+        let root = Table::try_new(buckets.max(1), ptr::null_mut())?;
+        let hint = Hint { first: AtomicPtr::new(ptr::null_mut()), len: AtomicUsize::new(0) };
+        hint.set(&root);
+        let root = AtomicPtr::new(Box::into_raw(root));
+        Some(Map { root, hint, hasher, limbo: Limbo::new() })
     }
 
     pub(crate) fn limbo(&self) -> &Limbo<N> {
@@ -235,11 +282,12 @@ impl<N: Node, H> Map<N, H> {
         self.root(guard).buckets.len()
     }
 
-    /// Loads the line where a lookup of `hash` begins into the processor's cache.
+    /// Loads the line where a lookup of `hash` begins into the processor's cache. Needs no pin: an
+    /// outdated hint costs a line of some memory, no more.
     #[inline]
-    pub(crate) fn prefetch_bucket(&self, hash: u64, guard: &Guard) {
-        let buckets = &self.root(guard).buckets;
-        prefetch(ptr::from_ref(buckets.at(buckets.index_of(hash))));
+    pub(crate) fn prefetch_bucket(&self, hash: u64) {
+        let (first, len) = (self.hint.first.load(Relaxed), self.hint.len.load(Relaxed));
+        prefetch(first.wrapping_add(bucket::index_of(hash, len)));
     }
 
     /// Loads the node that a lookup of `hash` will most likely compare into the processor's cache.
@@ -247,7 +295,7 @@ impl<N: Node, H> Map<N, H> {
     pub(crate) fn prefetch_node(&self, hash: u64, guard: &Guard) {
         let buckets = &self.root(guard).buckets;
         let bucket = buckets.at(buckets.index_of(hash));
-        let matches = bucket.tagged(bucket.control(), Word::tag_of(hash));
+        let matches = bucket.tagged(Word::tag_of(hash)) & bucket.control().occupied();
         if matches != 0 {
             prefetch(bucket.word(matches.trailing_zeros()).node::<N>());
         }
@@ -263,21 +311,66 @@ impl<N: Node, H> Map<N, H> {
         hash: u64,
         eq: impl Fn(&N) -> bool,
         guard: &'g Guard,
-    ) -> Option<Found<'g, N>> {
+    ) -> Option<Hit<'g, N>> {
         let buckets = &self.root(guard).buckets;
         let bucket = buckets.at(buckets.index_of(hash));
         let tag = Word::tag_of(hash);
         loop {
             let control = bucket.control();
             if !control.is_ready() {
-                return self.find_while_growing(hash, &eq, guard);
+                return self.find_slowly(hash, &eq, guard);
             }
-            match Self::scan(bucket, control, tag, None, &eq, guard) {
+            // Most keys are in their first choice of a slot. Looking there before the others lets the
+            // processor go on to the node while it is still waiting for the bucket's line.
+            let first = first_choice(hash);
+            let slot = bucket.own_slot(first);
+            // ORDERING (P1): as in `Bucket::word`.
+            let word = Word::from_raw(slot.load(Acquire));
+            let hit = if control.is_occupied(first) && Self::is_match(word, tag, &eq, guard) {
+                Some(Hit { slot, word, node: PhantomData })
+            } else {
+                Self::find_in_line(bucket, control, tag, &eq, guard)
+            };
+            match hit {
+                None if Bucket::is_extended(control) => {
+                    return self.find_slowly(hash, &eq, guard);
+                }
                 None => return None,
                 // I1: no bit changed, so the slot's bit was set when its word was loaded.
-                Some(found) if bucket.control() == control => return Some(found),
+                Some(hit) if bucket.control() == control => return Some(hit),
                 Some(_) => {}
             }
+        }
+    }
+
+    #[inline]
+    fn find_in_line<'g>(
+        bucket: &'g Bucket,
+        control: Control,
+        tag: usize,
+        eq: &impl Fn(&N) -> bool,
+        guard: &'g Guard,
+    ) -> Option<Hit<'g, N>> {
+        let mut matches = bucket.tagged(tag) & control.occupied();
+        while matches != 0 {
+            let slot = bucket.own_slot(matches.trailing_zeros());
+            // ORDERING (P1): as in `Bucket::word`.
+            let word = Word::from_raw(slot.load(Acquire));
+            if Self::is_match(word, tag, eq, guard) {
+                return Some(Hit { slot, word, node: PhantomData });
+            }
+            matches &= matches - 1;
+        }
+        None
+    }
+
+    #[inline]
+    fn is_match(word: Word, tag: usize, eq: &impl Fn(&N) -> bool, guard: &Guard) -> bool {
+        word.is_candidate(tag) && {
+            check_read(word.node::<N>(), guard);
+            // SAFETY: I2: the word was loaded from a slot whose bit was set after we pinned, so the
+            // node was not retired before; in an old bucket also by I4.
+            eq(unsafe { &*word.node::<N>() })
         }
     }
 
@@ -291,7 +384,7 @@ impl<N: Node, H> Map<N, H> {
         eq: &impl Fn(&N) -> bool,
         guard: &'g Guard,
     ) -> Option<Found<'g, N>> {
-        let mut matches = bucket.tagged(control, tag);
+        let mut matches = bucket.tagged(tag) & control.occupied();
         while matches != 0 {
             let slot = matches.trailing_zeros();
             if let Some(found) = Self::look(bucket, slot, tag, side, eq, guard) {
@@ -328,29 +421,28 @@ impl<N: Node, H> Map<N, H> {
         guard: &'g Guard,
     ) -> Option<Found<'g, N>> {
         let word = bucket.word(slot);
-        if word.is_free() || word.is_removed() || !word.has_tag(tag) {
-            return None;
-        }
         if side.is_some_and(|side| word.is_frozen() && word.side() != side) {
             // I4: the other new bucket may be in use, and this node freed.
             return None;
         }
-        check_read(word.node::<N>(), guard);
-        // SAFETY: I2: the word was loaded from a slot whose bit was set after we pinned, so the node
-        // was not retired before; in an old bucket also by I4.
+        if !Self::is_match(word, tag, eq, guard) {
+            return None;
+        }
+        // SAFETY: I2: as in `is_match`.
         let node = unsafe { &*word.node::<N>() };
-        eq(node).then_some(Found { bucket, seen: Seen { slot, word }, node })
+        Some(Found { bucket, seen: Seen { slot, word }, node })
     }
 
-    /// The reader's way when its bucket is not in use: not yet (its keys are in the old bucket), or no
-    /// longer (the root has moved on).
+    /// The reader's way when its bucket has extension lines or is not in use: not yet (its keys are in
+    /// the old bucket), or no longer (the root has moved on).
     #[cold]
-    fn find_while_growing<'g>(
+    #[inline(never)]
+    fn find_slowly<'g>(
         &'g self,
         hash: u64,
         eq: &impl Fn(&N) -> bool,
         guard: &'g Guard,
-    ) -> Option<Found<'g, N>> {
+    ) -> Option<Hit<'g, N>> {
         let tag = Word::tag_of(hash);
         loop {
             let table = self.root(guard);
@@ -360,7 +452,7 @@ impl<N: Node, H> Map<N, H> {
             match control.state() {
                 BucketState::Ready => match Self::scan(bucket, control, tag, None, eq, guard) {
                     None => return None,
-                    Some(found) if bucket.control() == control => return Some(found),
+                    Some(found) if bucket.control() == control => return Some(found.hit()),
                     Some(_) => {}
                 },
                 // The root is newer than the one we loaded.
@@ -380,7 +472,7 @@ impl<N: Node, H> Map<N, H> {
                     match found {
                         None if unmoved => return None,
                         Some(found) if unmoved && old.control() == old_control => {
-                            return Some(found);
+                            return Some(found.hit());
                         }
                         _ => {}
                     }
@@ -409,7 +501,10 @@ impl<N: Node, H> Map<N, H> {
                 BucketState::Uninit => self.make_ready(table, index, guard),
                 BucketState::Frozen => {}
                 BucketState::Ready => match Self::scan(bucket, control, tag, None, &eq, guard) {
-                    None => return Probe::Vacant(Vacant { bucket, control, tag }),
+                    None => {
+                        let first = first_choice(hash);
+                        return Probe::Vacant(Vacant { bucket, control, tag, first });
+                    }
                     Some(found) if bucket.control() == control => return Probe::Found(found),
                     Some(_) => {}
                 },
@@ -425,9 +520,9 @@ impl<N: Node, H> Map<N, H> {
         policy: Policy,
         guard: &'g Guard,
     ) -> Commit<'g, N> {
-        let Vacant { bucket, control, tag } = *vacant;
+        let Vacant { bucket, control, tag, first } = *vacant;
         let word = Word::new(node.as_ptr().cast(), tag, policy);
-        let Some(slot) = self.claim(bucket, control, word, guard) else {
+        let Some(slot) = self.claim(bucket, control, first, word, guard) else {
             // Either all slots are taken, or the bits have changed and the caller must look again.
             let full = bucket.control() == control;
             return if full { Commit::Full(node) } else { Commit::Lost(node) };
@@ -446,8 +541,16 @@ impl<N: Node, H> Map<N, H> {
 
     /// Claims a free slot: its bit is clear and its word zero. Cleans removed slots on the way if there
     /// is no other room.
-    fn claim(&self, bucket: &Bucket, control: Control, word: Word, guard: &Guard) -> Option<u32> {
-        for slot in bits(!control.occupied() & ((1 << CHAIN) - 1)) {
+    fn claim(
+        &self,
+        bucket: &Bucket,
+        control: Control,
+        first: u32,
+        word: Word,
+        guard: &Guard,
+    ) -> Option<u32> {
+        let vacant = !control.occupied() & ((1 << CHAIN) - 1);
+        for slot in bits(vacant & 1 << first).chain(bits(vacant & !(1 << first))) {
             let free = Word::from_raw(ptr::null_mut());
             // ORDERING (P1): Acquire, as in `Bucket::word`.
             let seen = Word::from_raw(bucket.slot_or_extend(slot)?.load(Acquire));

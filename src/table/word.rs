@@ -97,7 +97,14 @@ impl Word {
 
     #[inline]
     pub(crate) fn has_tag(self, tag: usize) -> bool {
-        (self.0.addr() ^ tag) & Self::TAG == 0
+        (self.0.addr() >> Self::TAG_SHIFT) as u8 == (tag >> Self::TAG_SHIFT) as u8
+    }
+
+    /// Whether the word is of a node with this tag that was not removed.
+    #[inline]
+    pub(crate) fn is_candidate(self, tag: usize) -> bool {
+        let differs = (self.0.addr() ^ tag) & (Self::TAG | Self::REMOVED) != 0;
+        !differs && self.0.addr() & Self::ADDRESS != 0
     }
 
     #[inline]
@@ -121,10 +128,10 @@ impl Word {
         Word(self.0.map_addr(|addr| addr & mask | usize::from(policy.0) << Self::POLICY_SHIFT))
     }
 
-    /// The word with one more use, or `None` at the cap.
+    /// The word with one more use; `None` at the cap, or if the word may not be changed.
     #[inline]
     pub(crate) fn used(self) -> Option<Word> {
-        (self.policy().frequency() < Policy::MAX_FREQUENCY)
+        (self.policy().frequency() < Policy::MAX_FREQUENCY && self.is_plain())
             .then(|| Word(self.0.map_addr(|addr| addr + Self::USED)))
     }
 
