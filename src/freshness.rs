@@ -16,9 +16,11 @@
 
 use crate::sync::{AcqRel, Acquire, AtomicU64, AtomicUsize, Relaxed, Release};
 
-/// What the clock's zero is on the cache's scale: entries may be about 2.2 years older than the cache
-/// and still be kept in one word.
-pub(crate) const ORIGIN: u64 = 1 << 36;
+/// What the clock's zero is on the cache's scale: far from both ends.
+pub(crate) const ORIGIN: u64 = 1 << 62;
+
+/// The first moment that fits into a state word: about 2.2 years before the clock's zero.
+const BASE: u64 = ORIGIN - (1 << 36);
 
 /// A deadline that is never reached.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -166,8 +168,8 @@ const LONG_GENERATION_SHIFT: u32 = 11;
 
 /// How many profiles a cache can number; 0 stands for "no deadline".
 const PROFILES: usize = 128;
-/// Births from here on do not fit.
-const BIRTH_END: u64 = 1 << (64 - BIRTH_SHIFT);
+/// The first moment that does not fit any more: 6.5 years after the clock's zero.
+const END: u64 = BASE + (1 << (64 - BIRTH_SHIFT));
 
 impl Inline {
     /// Returns the word if `addr` is one.
@@ -202,14 +204,14 @@ impl Inline {
         birth: u64,
     ) -> Option<Inline> {
         debug_assert!(draw < DRAWS);
-        (birth >= generation.start() && birth < BIRTH_END).then(|| {
+        (birth >= generation.start() && birth < END).then(|| {
             Inline(
                 Flags::INLINE
                     | u64::from(flags.0)
                     | (profile.0 as u64) << PROFILE_SHIFT
                     | u64::from(draw) << DRAW_SHIFT
                     | (generation.number() & Generation::SHORT) << GENERATION_SHIFT
-                    | birth << BIRTH_SHIFT,
+                    | (birth - BASE) << BIRTH_SHIFT,
             )
         })
     }
@@ -223,6 +225,10 @@ impl Inline {
         self.profile() != 0
     }
 
+    fn birth(self) -> u64 {
+        BASE + (self.0 >> BIRTH_SHIFT)
+    }
+
     fn profile(self) -> usize {
         (self.0 >> PROFILE_SHIFT) as usize & (PROFILES - 1)
     }
@@ -232,8 +238,7 @@ impl Inline {
     pub(crate) fn is_of(self, generation: Generation) -> bool {
         if self.has_deadlines() {
             let short = self.0 >> GENERATION_SHIFT & Generation::SHORT;
-            short == generation.number() & Generation::SHORT
-                && self.0 >> BIRTH_SHIFT >= generation.start()
+            short == generation.number() & Generation::SHORT && self.birth() >= generation.start()
         } else {
             self.0 >> LONG_GENERATION_SHIFT == generation.number()
         }
@@ -244,7 +249,7 @@ impl Inline {
             0 => Deadlines::NONE,
             profile => {
                 let draw = (self.0 >> DRAW_SHIFT) as u8 % DRAWS;
-                profiles.durations(Profile(profile)).from(self.0 >> BIRTH_SHIFT, draw)
+                profiles.durations(Profile(profile)).from(self.birth(), draw)
             }
         }
     }
@@ -259,10 +264,8 @@ impl Generation {
     /// The part of the number that a word with deadlines has room for.
     const SHORT: u64 = 0x1FF;
 
-    /// The first generation, which begins at a time.
-    pub(crate) fn first(start: u64) -> Generation {
-        Generation(start << Self::NUMBER_BITS)
-    }
+    /// The first generation: older than anything.
+    pub(crate) const FIRST: Generation = Generation(0);
 
     pub(crate) fn from_raw(raw: u64) -> Generation {
         Generation(raw)
@@ -285,17 +288,17 @@ impl Generation {
 
     #[inline]
     pub(crate) fn start(self) -> u64 {
-        self.0 >> Self::NUMBER_BITS
+        BASE + (self.0 >> Self::NUMBER_BITS)
     }
 
     /// The next generation, and whether entries of older ones must be swept out now because their
     /// words could be taken for words of a coming generation: 512 generations in one millisecond, or
     /// 2^26 in all.
     pub(crate) fn next(self, now: u64) -> (Generation, bool) {
-        let start = self.start().max(now.min(BIRTH_END - 1));
+        let start = self.start().max(now.min(END - 1));
         let number = (self.number() + 1) & ((1 << Self::NUMBER_BITS) - 1);
         let ambiguous = number & Self::SHORT == 0 && start == self.start();
-        (Generation(start << Self::NUMBER_BITS | number), ambiguous || number == 0)
+        (Generation((start - BASE) << Self::NUMBER_BITS | number), ambiguous || number == 0)
     }
 }
 

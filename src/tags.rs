@@ -134,8 +134,22 @@ impl Tags {
                 }
             }
         };
+        let stripe = guard.stripe();
         drop(guard);
+        if self.map.limbo().is_due(stripe) {
+            self.map.limbo().free_ready(stripe);
+        }
         stamp
+    }
+
+    /// Returns how many forgotten tags wait to be freed.
+    pub(crate) fn garbage(&self) -> u64 {
+        self.map.limbo().waiting()
+    }
+
+    /// Frees forgotten tags, as far as no thread is reading.
+    pub(crate) fn flush(&self) {
+        self.map.limbo().flush();
     }
 
     /// Makes all stamps of a tag outdated; returns whether the tag was known.
@@ -163,9 +177,9 @@ impl Tags {
             self.map.help_growth(guard);
         }
         for _ in 0..2 {
-            let position = self.broom.fetch_add(1, Relaxed) as usize;
+            let position = self.broom.fetch_add(1, Relaxed);
             let mut unused = Vec::new();
-            self.map.visit_at(position, guard, |found, _| {
+            self.map.visit_at(position, guard, |found| {
                 if Arc::strong_count(&found.node().0) == 1 {
                     unused.push(found);
                 }

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use equivalent::Equivalent;
 
 use super::{After, Engine, View};
-use crate::freshness::Generation;
+use crate::freshness::{Freshness, Generation};
 use crate::listener::RemovalCause;
 use crate::node::{Extra, Node, State};
 use crate::sync::{AcqRel, Relaxed};
@@ -186,12 +186,12 @@ where
     /// Takes the dead out of a bucket. Returns how many entries were there and how many were dead.
     fn sweep_bucket<'e>(
         &'e self,
-        position: usize,
+        position: u64,
         guard: &'e Guard,
         after: &mut After<'_, K, V, S>,
     ) -> (usize, usize) {
         let (mut seen, mut taken) = (0, 0);
-        self.map.visit_at(position, guard, |found, _| {
+        self.map.visit_at(position, guard, |found| {
             seen += 1;
             let judgement = self.judge(found.node(), guard);
             if judgement.is_dead() {
@@ -221,10 +221,11 @@ where
             buckets += 1;
         }
         self.map.limbo().flush();
+        self.tags.flush();
         taken
     }
 
-    /// Calls `visit` with the live entries of the bucket that a hash belongs to, and returns where the
+    /// Calls `visit` with the entries that a plain read would return, of the bucket that a hash belongs to, and returns where the
     /// next bucket begins.
     pub(crate) fn visit<'g>(
         &'g self,
@@ -234,7 +235,7 @@ where
     ) -> Option<u64> {
         self.map.visit(hash, guard, |found: Found<'g, Node<K, V>>| {
             let judgement = self.judge(found.node(), guard);
-            if !judgement.is_dead() {
+            if matches!(judgement.freshness, Freshness::Fresh | Freshness::Stale) {
                 visit(self.view(found.node(), judgement));
             }
         })

@@ -136,7 +136,7 @@ where
             weigher: config.weigher,
             listener: config.listener,
             shared: Padded(Shared {
-                generation: AtomicU64::new(Generation::first(0).raw()),
+                generation: AtomicU64::new(Generation::FIRST.raw()),
                 timed: AtomicBool::new(profile.is_some() || config.time_to_idle != NEVER),
                 debris: AtomicI64::new(0),
             }),
@@ -267,7 +267,7 @@ where
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let garbage = self.map.limbo().waiting();
+        let garbage = self.map.limbo().waiting() + self.tags.garbage();
         Stats {
             weight: self.used(),
             garbage,

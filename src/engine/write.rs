@@ -1,6 +1,7 @@
 //! Storing: insert, replace, compute, and the evictions that follow.
 
 use std::hash::{BuildHasher, Hash};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 
 use super::{After, Engine, Eye, GROW_LOAD_IN_TEN, Judgement, View};
@@ -15,6 +16,9 @@ use crate::table::reclaim::Guard;
 use crate::table::word::Policy;
 use crate::table::{Commit, Found, Owned, Probe};
 use crate::tags;
+
+/// Entries that an insert evicts beyond its own need while the cache is over its capacity.
+const SHRINK: usize = 2;
 
 /// What may be in the place of a value that is to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +97,10 @@ where
         if options.too_short {
             return refuse(value, RefusedReason::TooShort);
         }
+        let windows = options.revalidate.is_some() || options.on_error.is_some();
+        if windows && self.durations_of(options).is_unlimited() {
+            return refuse(value, RefusedReason::NoDeadline);
+        }
         if options.weight.is_some() && !self.weighted {
             return refuse(value, RefusedReason::Unweighted);
         }
@@ -102,9 +110,8 @@ where
             (None, None) => 1,
         };
         let weight = weight.max(1);
-        let capacity = self.capacity();
-        if weight > capacity && capacity > 0 {
-            return refuse(value, RefusedReason::TooHeavy { weight, capacity });
+        if weight > self.capacity() && self.capacity() > 0 {
+            return refuse(value, self.too_heavy(weight));
         }
         let (state, now) = self.initial_state(options);
         let tail = self.flags.is_heavy().then(|| Tail { weight, touched: AtomicU64::new(now) });
@@ -112,6 +119,10 @@ where
         // SAFETY: just allocated, and freed as it was by `Node::free`.
         let node = unsafe { Owned::from_raw(node, self.map.limbo()) };
         Ok(Prepared { node, weight, version: options.version })
+    }
+
+    fn too_heavy(&self, weight: u64) -> RefusedReason {
+        RefusedReason::TooHeavy { weight, capacity: self.capacity() }
     }
 
     /// The durations of an entry with these options; the caller's profile number is good if unchanged.
@@ -191,7 +202,8 @@ where
             match probe {
                 Probe::Found(found) => {
                     let judgement = self.judge(found.node(), guard);
-                    if let Err(reason) = self.check(rule, version, &found, judgement, allow) {
+                    if let Err(reason) = self.check(rule, weight, version, &found, judgement, allow)
+                    {
                         self.recorder.count(Event::Refused, guard.stripe());
                         return Err(Refused::new(node.into_value(), reason));
                     }
@@ -213,6 +225,12 @@ where
                     return Err(Refused::new(node.into_value(), RefusedReason::Absent));
                 }
                 Probe::Vacant(_) if self.capacity() == 0 => return Ok(Stored::NotKept),
+                Probe::Vacant(_) if weight > self.capacity() => {
+                    // The capacity was lowered since the node was prepared.
+                    let reason = self.too_heavy(weight);
+                    self.recorder.count(Event::Refused, guard.stripe());
+                    return Err(Refused::new(node.into_value(), reason));
+                }
                 Probe::Vacant(vacant) => {
                     let policy =
                         *place.get_or_insert_with(|| self.evict.place(&self.map, hash, guard));
@@ -238,6 +256,7 @@ where
     fn check<'e>(
         &'e self,
         rule: Rule,
+        weight: u64,
         version: Option<u64>,
         found: &Found<'e, Node<K, V>>,
         judgement: Judgement<'e>,
@@ -248,6 +267,9 @@ where
             Rule::IfAbsent if !dead => return Err(RefusedReason::Present),
             Rule::IfPresent if dead => return Err(RefusedReason::Absent),
             _ => {}
+        }
+        if weight > self.capacity() && self.capacity() > 0 {
+            return Err(self.too_heavy(weight));
         }
         if dead {
             return Ok(());
@@ -284,6 +306,7 @@ where
         self.count_gone(cause, old_weight, guard);
         self.settle(change, ptr::from_ref(new.node()), guard, after);
         after.notice(old.node(), cause);
+        self.sweep_one(guard, after);
     }
 
     fn settle_insert<'e>(
@@ -313,16 +336,32 @@ where
         guard: &'e Guard,
         after: &mut After<'_, K, V, S>,
     ) {
-        while debt > 0 && !self.evict.charge(debt, false) {
-            let Some(weight) = self.evict_one(protect, guard, after) else {
-                // Nothing else is left: all that is accounted belongs to operations in progress.
-                self.evict.charge(debt, true);
-                return;
-            };
-            debt -= signed(weight);
-        }
         if debt < 0 {
             self.evict.discharge(-debt);
+        }
+        while debt > 0 && !self.evict.charge(debt, false) {
+            let Some(weight) = self.evict_one(protect, guard, after) else {
+                // Nothing else is left: what is accounted is being taken out by other threads, which
+                // have not yet said so.
+                self.evict.charge(debt, true);
+                break;
+            };
+            debt -= signed(weight);
+            if debt < 0 {
+                self.evict.discharge(-debt);
+            }
+        }
+        self.shrink(guard, after);
+    }
+
+    /// Evicts a little of what exceeds the capacity, if it was lowered or charged regardless.
+    fn shrink<'e>(&'e self, guard: &'e Guard, after: &mut After<'_, K, V, S>) {
+        for _ in 0..SHRINK {
+            if !self.evict.is_over() {
+                return;
+            }
+            let Some(weight) = self.evict_one(ptr::null(), guard, after) else { return };
+            self.evict.discharge(signed(weight));
         }
     }
 
@@ -379,14 +418,26 @@ where
         true
     }
 
-    /// Changes the capacity; evicts at once what exceeds it.
+    /// Changes the capacity; evicts at once what exceeds it, also if the listener panics.
     pub(crate) fn set_capacity(&self, capacity: u64) {
         self.evict.set_capacity(capacity);
+        let mut panicked = None;
         while self.evict.is_over() {
-            let mut after = After::new(self);
-            let guard = after.pin();
-            let Some(weight) = self.evict_one(ptr::null(), &guard, &mut after) else { return };
-            self.evict.discharge(signed(weight));
+            let evicted = catch_unwind(AssertUnwindSafe(|| {
+                let mut after = After::new(self);
+                let guard = after.pin();
+                let weight = self.evict_one(ptr::null(), &guard, &mut after);
+                self.evict.discharge(weight.map_or(0, signed));
+                weight.is_some()
+            }));
+            match evicted {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(panic) => drop(panicked.get_or_insert(panic)),
+            }
+        }
+        if let Some(panic) = panicked {
+            resume_unwind(panic);
         }
     }
 
@@ -448,9 +499,14 @@ where
         match probe {
             Probe::Found(old) => {
                 let judgement = found.expect("it was found").1;
-                if let Err(reason) =
-                    self.check(Rule::Any, version, old, judgement, &mut |_: &View<'_, K, V>| true)
-                {
+                if let Err(reason) = self.check(
+                    Rule::Any,
+                    weight,
+                    version,
+                    old,
+                    judgement,
+                    &mut |_: &View<'_, K, V>| true,
+                ) {
                     self.recorder.count(Event::Refused, guard.stripe());
                     return Err(Refused::new(node.into_value(), reason));
                 }

@@ -11,25 +11,25 @@
 
 mod ghost;
 
-use std::ptr;
-
 use arrayvec::ArrayVec;
 
 use self::ghost::Id;
 use crate::sync::{AtomicI64, AtomicU64, Cell, Padded, Relaxed, Striped};
 use crate::table::reclaim::Guard;
 use crate::table::word::Policy;
-use crate::table::{Found, Map, Node, Rehash};
+use crate::table::{Found, Map, Node, Rehash, Sampled};
 
 /// Values of an age stamp; they wrap.
 const AGES: u8 = Policy::AGES;
 /// Ages per capacity: one unit of age is a sixteenth of the capacity in inserted weight.
 const UNITS: u64 = 16;
-/// Stamps older than this are moved up to [`CLAMPED`], lest they wrap round and look young.
+/// Stamps at least this old are moved up to [`CLAMPED`], lest they wrap round and look young.
 const CLAMP: u8 = 28;
 const CLAMPED: u8 = 22;
 /// Uses in the small region that make an entry worth keeping.
 const PROMOTE: u8 = 2;
+/// How many units younger an entry of main counts for each use.
+const CREDIT: u8 = 6;
 /// How many entries a hand looks at before it chooses.
 const SAMPLE: usize = 8;
 /// Room for a sample that a full chain overfills.
@@ -93,20 +93,7 @@ struct Hand {
     entries: Cell,
 }
 
-/// Keeps a very old stamp from wrapping round.
-fn clamped<'g, N>(found: Found<'g, N>, now: u8) -> Found<'g, N> {
-    let policy = found.policy();
-    if distance(now, policy.age()) < CLAMP {
-        return found;
-    }
-    let age = now.wrapping_sub(CLAMPED) % AGES;
-    found.stamp(Policy::new(policy.is_main(), policy.frequency(), age)).unwrap_or(found)
-}
-
-struct Candidate<'g, N> {
-    found: Found<'g, N>,
-    bucket: usize,
-}
+type Sample<'g, N> = ArrayVec<Sampled<'g, N>, ROOM>;
 
 impl Evict {
     pub(crate) fn new(capacity: u64, small_share: f64) -> Self {
@@ -129,6 +116,7 @@ impl Evict {
     }
 
     pub(crate) fn set_capacity(&self, capacity: u64) {
+        let capacity = capacity.min(MOST);
         let small = (capacity as f64 * self.limits.small_share) as i64;
         self.limits.capacity.store(capacity, Relaxed);
         self.limits.small.store(small.max(1), Relaxed);
@@ -154,13 +142,12 @@ impl Evict {
 
     /// Accounts for a debt if the budget has room for it, or regardless.
     pub(crate) fn charge(&self, debt: i64, regardless: bool) -> bool {
-        let capacity = i64::try_from(self.capacity()).unwrap_or(i64::MAX);
         let mut used = self.used.load(Relaxed);
         loop {
-            if !regardless && used.saturating_add(debt) > capacity {
+            let sum = used.saturating_add(debt);
+            if !regardless && sum > self.capacity() as i64 {
                 return false;
             }
-            let sum = used.saturating_add(debt);
             match self.used.compare_exchange(used, sum, Relaxed, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => used = now,
@@ -202,7 +189,7 @@ impl Evict {
         self.clock.fetch_add(hand.clock.take(own).unsigned_abs(), Relaxed);
         self.small.fetch_add(hand.small.take(own), Relaxed);
         let change = hand.entries.take(own);
-        let entries = self.entries.fetch_add(change, Relaxed) + change;
+        let entries = self.entries.fetch_add(change, Relaxed).wrapping_add(change);
         Some(entries.max(0).unsigned_abs())
     }
 
@@ -237,12 +224,13 @@ impl Evict {
 
     fn small_is_over(&self, guard: &Guard) -> bool {
         let (hand, _) = self.hands.of(guard.stripe());
-        self.small.load(Relaxed) + hand.small.get() > self.limits.small.load(Relaxed)
+        self.small.load(Relaxed).wrapping_add(hand.small.get()) > self.limits.small.load(Relaxed)
     }
 
     /// Evicts one entry other than `protect`; `None` if there is none.
     ///
-    /// Looks at a few buckets; at all of them only if nearly all are empty.
+    /// Looks at a few buckets; at all of them only if nearly all are empty. Goes on for as long as other
+    /// threads take away what it chose: then they have made progress.
     pub(crate) fn evict<'g, N: Node, H: Rehash<N>>(
         &self,
         map: &'g Map<N, H>,
@@ -250,80 +238,84 @@ impl Evict {
         protect: *const N,
         guard: &'g Guard,
     ) -> Option<Victim<'g, N>> {
-        let buckets = map.buckets(guard);
         let now = self.now(guard);
         let mut spared = 0;
-        let mut looked_at = 0;
-        let mut sample = ArrayVec::<Candidate<'g, N>, ROOM>::new();
-        // Twice round: the second time nothing is spared.
-        while looked_at < 2 * buckets + 2 {
-            let enough = |sample: &ArrayVec<Candidate<'g, N>, ROOM>| sample.len() >= SAMPLE;
-            while !enough(&sample) && looked_at < 2 * buckets + 2 {
-                self.look(map, protect, now, &mut sample, guard);
+        let mut empty = 0;
+        let mut sample = Sample::new();
+        loop {
+            let buckets = map.buckets(guard);
+            let small_first = self.small_is_over(guard);
+            let mut looked_at = 0;
+            while sample.len() < SAMPLE && looked_at <= buckets {
+                self.look(map, &mut sample, |policy| rank(policy, now, small_first), guard);
                 looked_at += 1;
             }
+            sample.retain(|sampled| !sampled.is(protect));
+            if sample.is_empty() {
+                // Once round the table without meeting anything. Again, since buckets that were just
+                // being changed were passed over.
+                empty += 1;
+                if empty == 2 {
+                    return None;
+                }
+            }
             if judge.may_be_dead() {
-                if let Some(dead) = self.take_dead(map, judge, &mut sample, guard) {
+                if let Some(dead) = Self::take_dead(map, judge, &mut sample, guard) {
                     return Some(Victim { found: dead, dead: true });
                 }
             }
-            let spare = spared < SPARED && looked_at <= buckets;
-            while let Some(next) = self.choose(&mut sample, now, guard) {
-                if spare && self.spare(judge, &next.found, now, guard) {
+            while let Some(mut next) = Self::choose(&mut sample) {
+                if let Some(policy) = clamped(next.policy(), now) {
+                    next.stamp(policy);
+                }
+                let found = next.found(guard);
+                // A small cache is gone round several times before all uses are counted down.
+                if spared < SPARED && self.spare(judge, &found, now, guard) {
                     spared += 1;
-                    if spared >= SPARED {
-                        break;
+                } else if map.remove(&found, guard) {
+                    if !found.policy().is_main() {
+                        let (words, place) = map.ghosts_at(next.bucket(), guard);
+                        ghost::put(words, Id::new(place, found.tag()), now);
                     }
-                } else if map.remove(&next.found, guard) {
-                    self.remember(map, &next, now, guard);
-                    return Some(Victim { found: next.found, dead: false });
+                    return Some(Victim { found, dead: false });
                 }
             }
         }
-        None
     }
 
-    /// Adds the entries of the next bucket to a sample.
+    /// Adds the entries of the next bucket to a sample, each with its rank.
+    #[inline]
     fn look<'g, N: Node, H: Rehash<N>>(
         &self,
         map: &'g Map<N, H>,
-        protect: *const N,
-        now: u8,
-        sample: &mut ArrayVec<Candidate<'g, N>, ROOM>,
+        sample: &mut Sample<'g, N>,
+        rank: impl Fn(Policy) -> u8,
         guard: &'g Guard,
     ) {
         let (hand, _) = self.hands.of(guard.stripe());
-        let position = hand.position.load(Relaxed);
-        hand.position.store(position.wrapping_add(1), Relaxed);
-        // Hands of different threads keep away from each other.
-        let offset = (guard.stripe().index() as u64).wrapping_mul(0x9E37_79B9);
-        map.visit_at(position.wrapping_add(offset) as usize, guard, |found, bucket| {
-            if !ptr::eq(found.node(), protect) {
-                let _ = sample.try_push(Candidate { found: clamped(found, now), bucket });
-            }
-        });
+        let position = Self::position(&hand.position, guard);
+        let next = map.sample(position, sample, rank, guard);
+        hand.position.store(next, Relaxed);
     }
 
-    /// Takes the entry that is next to go out of the sample.
-    fn choose<'g, N>(
-        &self,
-        sample: &mut ArrayVec<Candidate<'g, N>, ROOM>,
-        now: u8,
-        guard: &Guard,
-    ) -> Option<Candidate<'g, N>> {
-        let small_first = self.small_is_over(guard);
-        let rank = |candidate: &Candidate<'_, N>| {
-            let policy = candidate.found.policy();
-            (policy.is_main() != small_first, distance(now, policy.age()))
-        };
-        let mut best: Option<(usize, (bool, u8))> = None;
-        for (index, candidate) in sample.iter().enumerate() {
-            let rank = rank(candidate);
-            if best.is_none_or(|(_, best)| rank > best) {
-                best = Some((index, rank));
+    /// Where a thread's hand is: hands that have not moved yet begin far from each other.
+    fn position(hand: &AtomicU64, guard: &Guard) -> u64 {
+        match hand.load(Relaxed) {
+            0 => 1 + (guard.stripe().index() as u64).wrapping_mul(0x9E37_79B9) % (1 << 32),
+            position => position,
+        }
+    }
+
+    /// Takes the entry of the highest rank out of the sample.
+    #[inline]
+    fn choose<'g, N>(sample: &mut Sample<'g, N>) -> Option<Sampled<'g, N>> {
+        let mut best = (0, usize::MAX);
+        for (index, sampled) in sample.iter().enumerate() {
+            if sampled.rank() > best.0 {
+                best = (sampled.rank(), index);
             }
         }
-        best.map(|(index, _)| sample.swap_remove(index))
+        sample.swap_pop(best.1)
     }
 
     /// Lets an entry stay if it was used: promotes it from small to main, or counts it down in main.
@@ -356,33 +348,19 @@ impl Evict {
         true
     }
 
-    /// Leaves a ghost of an entry that was evicted from the small region.
-    fn remember<N: Node, H: Rehash<N>>(
-        &self,
-        map: &Map<N, H>,
-        victim: &Candidate<'_, N>,
-        now: u8,
-        guard: &Guard,
-    ) {
-        if !victim.found.policy().is_main() {
-            let (words, place) = map.ghosts_at(victim.bucket, guard);
-            ghost::put(words, Id::new(place, victim.found.tag()), now);
-        }
-    }
-
     fn take_dead<'g, N: Node, H: Rehash<N>>(
-        &self,
         map: &'g Map<N, H>,
         judge: &impl Judge<N>,
-        sample: &mut ArrayVec<Candidate<'g, N>, ROOM>,
+        sample: &mut Sample<'g, N>,
         guard: &'g Guard,
     ) -> Option<Found<'g, N>> {
         let mut index = 0;
         while index < sample.len() {
-            if judge.is_dead(sample[index].found.node()) {
-                let dead = sample.swap_remove(index).found;
-                if map.remove(&dead, guard) {
-                    return Some(dead);
+            let found = sample[index].found(guard);
+            if judge.is_dead(found.node()) {
+                sample.swap_remove(index);
+                if map.remove(&found, guard) {
+                    return Some(found);
                 }
             } else {
                 index += 1;
@@ -391,12 +369,32 @@ impl Evict {
         None
     }
 
-    /// Moves the broom on by one bucket and returns its position.
-    pub(crate) fn next_to_sweep(&self, guard: &Guard) -> usize {
+    /// Moves the thread's broom on by one bucket and returns its position.
+    pub(crate) fn next_to_sweep(&self, guard: &Guard) -> u64 {
         let (hand, _) = self.hands.of(guard.stripe());
-        let position = hand.broom.load(Relaxed);
+        let position = Self::position(&hand.broom, guard);
         hand.broom.store(position.wrapping_add(1), Relaxed);
-        let offset = (guard.stripe().index() as u64).wrapping_mul(0x9E37_79B9);
-        position.wrapping_add(offset) as usize
+        position
     }
+}
+
+/// The largest capacity: sums of weights must stay far from overflowing.
+const MOST: u64 = 1 << 61;
+
+/// How much an entry is due to go, above zero: first the region that is to shrink; in it the oldest,
+/// where each use counts for some units of youth.
+#[inline]
+fn rank(policy: Policy, now: u8, small_first: bool) -> u8 {
+    let credit = if policy.is_main() { CREDIT * policy.frequency() } else { 0 };
+    let wanted = if policy.is_main() == small_first { 0 } else { AGES };
+    1 + wanted + distance(now, policy.age()).saturating_sub(credit)
+}
+
+/// Keeps a very old stamp from wrapping round: the policy to give the entry instead, if it has one.
+#[inline]
+fn clamped(policy: Policy, now: u8) -> Option<Policy> {
+    (distance(now, policy.age()) >= CLAMP).then(|| {
+        let age = now.wrapping_sub(CLAMPED) % AGES;
+        Policy::new(policy.is_main(), policy.frequency(), age)
+    })
 }

@@ -170,8 +170,8 @@ impl Bucket {
     /// Frees the extension lines.
     ///
     /// # Safety
-    /// Nobody else uses the bucket any more.
-    unsafe fn free_extensions(&mut self) {
+    /// Nobody else uses the bucket any more, and it is not used again.
+    unsafe fn free_extensions(&self) {
         // ORDERING: none needed: exclusive by the caller.
         let mut line = self.next.load(Acquire);
         while !line.is_null() {
@@ -179,7 +179,6 @@ impl Bucket {
             let owned = unsafe { Box::from_raw(line) };
             line = owned.next.load(Acquire);
         }
-        self.next = AtomicPtr::new(ptr::null_mut());
     }
 }
 
@@ -303,10 +302,8 @@ impl Buckets {
 impl Drop for Buckets {
     fn drop(&mut self) {
         for index in 0..self.len {
-            // SAFETY: `&mut self`, and inside the array.
-            let bucket = unsafe { &mut *self.first.as_ptr().add(index) };
-            // SAFETY: `&mut self`.
-            unsafe { bucket.free_extensions() };
+            // SAFETY: `&mut self`, and this is the end of the array.
+            unsafe { self.at(index).free_extensions() };
         }
         #[cfg(not(seawall_loom))]
         {

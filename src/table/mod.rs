@@ -33,6 +33,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
 
+use arrayvec::ArrayVec;
+
 use self::bucket::{Bucket, Buckets, CHAIN, Seen, Snapshot};
 pub(crate) use self::owned::Owned;
 use self::reclaim::{Garbage, Guard, Kind, Limbo, check_read};
@@ -80,7 +82,7 @@ impl Table {
         let words = len.div_ceil(GROUP) * GROUP;
         Some(Box::new(Table {
             buckets: Buckets::try_new(len)?,
-            ghosts: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            ghosts: zeroed(words),
             previous: AtomicPtr::new(previous),
             moved: AtomicUsize::new(0),
         }))
@@ -108,6 +110,18 @@ impl Hint {
         self.first.store(table.buckets.first(), Relaxed);
         self.len.store(table.buckets.len(), Relaxed);
     }
+}
+
+/// Words of zero in memory that the system zeroes when it is first touched.
+fn zeroed(len: usize) -> Box<[AtomicU64]> {
+    #[cfg(not(seawall_loom))]
+    {
+        let words = Box::into_raw(vec![0_u64; len].into_boxed_slice());
+        // SAFETY: `AtomicU64` is laid out as `u64`, and aligned as it on 64-bit targets.
+        unsafe { Box::from_raw(words as *mut [AtomicU64]) }
+    }
+    #[cfg(seawall_loom)]
+    (0..len).map(|_| AtomicU64::new(0)).collect()
 }
 
 /// A lock-free hash table of nodes.
@@ -192,6 +206,63 @@ impl<'g, N> Found<'g, N> {
             node,
         })
     }
+}
+
+/// A live node that an eviction hand came by; its node has not been looked at.
+pub(crate) struct Sampled<'g, N> {
+    bucket: &'g Bucket,
+    seen: Seen,
+    index: usize,
+    rank: u8,
+    node: PhantomData<&'g N>,
+}
+
+impl<'g, N> Sampled<'g, N> {
+    #[inline]
+    pub(crate) fn policy(&self) -> Policy {
+        self.seen.word.policy()
+    }
+
+    /// Changes the policy's bits, if nothing has changed since.
+    #[cold]
+    pub(crate) fn stamp(&mut self, policy: Policy) {
+        let Seen { slot, word } = self.seen;
+        let stamped = word.with_policy(policy);
+        if word.is_plain() && self.bucket.change_word(slot, word, stamped) {
+            self.seen.word = stamped;
+        }
+    }
+
+    /// What the policy made of it when it was sampled.
+    #[inline]
+    pub(crate) fn rank(&self) -> u8 {
+        self.rank
+    }
+
+    /// The index of its bucket.
+    pub(crate) fn bucket(&self) -> usize {
+        self.index
+    }
+
+    pub(crate) fn is(&self, node: *const N) -> bool {
+        ptr::eq(self.seen.word.node::<N>(), node)
+    }
+
+    #[inline]
+    pub(crate) fn found(&self, guard: &'g Guard) -> Found<'g, N> {
+        let Sampled { bucket, seen, .. } = *self;
+        check_read(seen.word.node::<N>(), guard);
+        // SAFETY: I2: the sample was validated, after we pinned.
+        let node = unsafe { &*seen.word.node::<N>() };
+        Found { bucket, seen, node }
+    }
+}
+
+/// A position as an index; hands count on by one, so it is rarely beyond the end.
+#[inline]
+fn wrapped(position: u64, len: usize) -> usize {
+    let position = position as usize;
+    if position < len { position } else { position % len }
 }
 
 /// Proof that a key was not in its bucket under a control word.
@@ -648,7 +719,7 @@ impl<N: Node, H: Rehash<N>> Map<N, H> {
             }
         };
         let bucket = table.buckets.at(index);
-        for seen in seen {
+        for &seen in &seen {
             check_read(seen.word.node::<N>(), guard);
             // SAFETY: I2: the snapshot was validated, after we pinned.
             let node = unsafe { &*seen.word.node::<N>() };
@@ -657,32 +728,64 @@ impl<N: Node, H: Rehash<N>> Map<N, H> {
         table.buckets.end_of(index)
     }
 
-    /// Calls `visit` with each live node of the bucket at a position (modulo the table's length), for
-    /// the eviction hand; skips a bucket that is being changed or moved. Returns the bucket's index.
-    pub(crate) fn visit_at<'g>(
+    /// Adds the live nodes of the bucket at a position to a sample, each with the rank that its policy
+    /// bits give it, for the eviction hand; none if the bucket is being changed or moved. Returns the
+    /// position of the next bucket; positions beyond the last bucket wrap round.
+    ///
+    /// Reads no node, and asks for the next bucket's line.
+    #[inline]
+    pub(crate) fn sample<'g, const ROOM: usize>(
         &'g self,
-        position: usize,
+        position: u64,
+        into: &mut ArrayVec<Sampled<'g, N>, ROOM>,
+        rank: impl Fn(Policy) -> u8,
         guard: &'g Guard,
-        mut visit: impl FnMut(Found<'g, N>, usize),
-    ) {
-        let mut seen = Snapshot::new();
+    ) -> u64 {
         let table = self.root(guard);
-        let index = position % table.buckets.len();
+        let index = wrapped(position, table.buckets.len());
         let bucket = table.buckets.at(index);
-        if !bucket.snapshot(&mut seen) {
-            if bucket.control() != Control::UNINIT || Self::previous(table, guard).is_none() {
-                return;
-            }
-            self.make_ready(table, index, guard);
-            if !bucket.snapshot(&mut seen) {
-                return;
+        prefetch(ptr::from_ref(bucket).wrapping_add(1));
+        let next = index as u64 + 1;
+        let control = bucket.control();
+        if !control.is_ready() {
+            self.make_ready_if_growing(table, index, guard);
+            return next;
+        }
+        let before = into.len();
+        for slot in bits(control.occupied()) {
+            let word = bucket.word(slot);
+            if !word.is_removed() {
+                let rank = rank(word.policy());
+                let sampled =
+                    Sampled { bucket, seen: Seen { slot, word }, index, rank, node: PhantomData };
+                let _ = into.try_push(sampled);
             }
         }
-        for seen in seen {
-            check_read(seen.word.node::<N>(), guard);
-            // SAFETY: I2: as in `visit`.
-            let node = unsafe { &*seen.word.node::<N>() };
-            visit(Found { bucket, seen, node }, index);
+        if bucket.control() != control {
+            into.truncate(before);
+        }
+        next
+    }
+
+    fn make_ready_if_growing(&self, table: &Table, index: usize, guard: &Guard) {
+        let bucket = table.buckets.at(index);
+        if bucket.control() == Control::UNINIT && Self::previous(table, guard).is_some() {
+            self.make_ready(table, index, guard);
+        }
+    }
+
+    /// Calls `visit` with each live node of the bucket at a position (modulo the table's length); with
+    /// none if the bucket is being changed or moved.
+    pub(crate) fn visit_at<'g>(
+        &'g self,
+        position: u64,
+        guard: &'g Guard,
+        mut visit: impl FnMut(Found<'g, N>),
+    ) {
+        let mut sample = ArrayVec::<Sampled<'g, N>, { CHAIN as usize }>::new();
+        self.sample(position, &mut sample, |_| 0, guard);
+        for sampled in &sample {
+            visit(sampled.found(guard));
         }
     }
 
@@ -693,14 +796,14 @@ impl<N: Node, H: Rehash<N>> Map<N, H> {
         Self::ghosts_of(table, table.buckets.index_of(hash))
     }
 
-    /// As [`Self::ghosts`], of the bucket at a position (modulo the table's length).
+    /// As [`Self::ghosts`], of the bucket at an index.
     pub(crate) fn ghosts_at<'g>(
         &'g self,
-        position: usize,
+        index: usize,
         guard: &'g Guard,
     ) -> (&'g [AtomicU64], usize) {
         let table = self.root(guard);
-        Self::ghosts_of(table, position % table.buckets.len())
+        Self::ghosts_of(table, index % table.buckets.len())
     }
 
     fn ghosts_of(table: &Table, index: usize) -> (&[AtomicU64], usize) {

@@ -134,20 +134,42 @@ mod real {
     #[inline]
     pub(crate) fn check_read<T>(_object: *const T, _guard: &Guard) {}
 
-    const PENDING: usize = if cfg!(any(miri, seawall_small)) { 4 } else { 32 };
+    const PENDING: usize = if cfg!(any(miri, seawall_small)) { 4 } else { 64 };
     const SEALED: usize = 4;
 
-    /// Retired objects that are freed together once `ready`.
+    /// Retired objects that are freed together once `ready`, and with them those of an older batch.
     struct Batch {
         ready: AtomicBool,
         items: Box<[*mut ()]>,
+        older: AtomicPtr<Batch>,
+    }
+
+    impl Batch {
+        fn take_older(&self) -> Option<Arc<Batch>> {
+            Heap::take(&self.older)
+        }
+
+        /// Hangs an older batch behind the oldest that hangs here.
+        fn append(&self, older: Arc<Batch>) {
+            let mut last = &self.older;
+            loop {
+                let next = last.load(Acquire);
+                if next.is_null() {
+                    last.store(Arc::into_raw(older).cast_mut(), Release);
+                    return;
+                }
+                // SAFETY: a batch keeps what hangs behind it, and only the owner of the first one
+                // takes any of them off.
+                last = unsafe { &(*next).older };
+            }
+        }
     }
 
     // SAFETY: the pointers are only followed through a `Limbo<G>`, by the one thread that takes the
     // batch out of its slot, and a limbo is Send and Sync only if `G` is both. The collector's closure,
     // which may run anywhere, touches nothing but `ready`.
     unsafe impl Send for Batch {}
-    // SAFETY: as above; `ready` is atomic and `items` is never changed.
+    // SAFETY: as above; `ready` and `older` are atomic and `items` is never changed.
     unsafe impl Sync for Batch {}
 
     /// One stripe's garbage. Slots are emptied by `swap`, so any thread may take over an idle stripe.
@@ -304,25 +326,38 @@ mod real {
             }
         }
 
-        fn defer(&self, heap: &Heap, mut items: Vec<*mut ()>, guard: &Guard) {
-            if !heap.has_room() {
-                // A pin has been held for long. Waiting longer does older garbage no harm.
-                if let Some(older) = Heap::take(&heap.sealed[0]) {
-                    items.extend_from_slice(&older.items);
-                }
-            }
-            if items.is_empty() {
+        fn defer(&self, heap: &Heap, items: Vec<*mut ()>, guard: &Guard) {
+            // Without room a pin has been held for long. Older garbage may as well wait for newer.
+            let older = if heap.has_room() { None } else { Heap::take(&heap.sealed[0]) };
+            if items.is_empty() && older.is_none() {
                 return;
             }
-            let batch = Arc::new(Batch { ready: AtomicBool::new(false), items: items.into() });
+            Self::put_somehow(heap, Self::seal_batch(items, older, guard), guard);
+        }
+
+        /// Puts a batch into a slot. Where other threads have filled them, one of theirs is hung behind
+        /// it, and both wait anew.
+        fn put_somehow(heap: &Heap, mut batch: Arc<Batch>, guard: &Guard) {
+            while let Some(back) = heap.put(batch) {
+                if let Some(theirs) = Heap::take(&heap.sealed[0]) {
+                    back.append(theirs);
+                }
+                batch = Self::seal_batch(Vec::new(), Some(back), guard);
+            }
+        }
+
+        fn seal_batch(items: Vec<*mut ()>, older: Option<Arc<Batch>>, guard: &Guard) -> Arc<Batch> {
+            let older = older.map_or(ptr::null_mut(), |older| Arc::into_raw(older).cast_mut());
+            let batch = Arc::new(Batch {
+                ready: AtomicBool::new(false),
+                items: items.into(),
+                older: AtomicPtr::new(older),
+            });
             let shared = Arc::clone(&batch);
             // ORDERING (R2): Release pairs with the Acquire in `free_ready`.
             guard.inner.defer(move || shared.ready.store(true, Release));
             guard.inner.flush();
-            if let Some(batch) = heap.put(batch) {
-                // Other threads filled the room meanwhile: merge with one of theirs.
-                self.defer(heap, batch.items.to_vec(), guard);
-            }
+            batch
         }
 
         /// Frees what no pin holds any more, of the thread's own stripe and of one other.
@@ -346,16 +381,37 @@ mod real {
                 if batch.ready.load(Acquire) {
                     // SAFETY: ready: every pin that could have seen these objects has ended; taken
                     // out of its slot: they are freed here and nowhere else.
-                    unsafe { Self::free_all(&batch.items, count, own) };
-                } else if let Some(batch) = heap.put(batch) {
-                    self.defer(heap, batch.items.to_vec(), &pin());
+                    unsafe { Self::free_chain(batch, count, own) };
+                } else if let Some(back) = heap.put(batch) {
+                    let guard = pin();
+                    Self::put_somehow(
+                        heap,
+                        Self::seal_batch(Vec::new(), Some(back), &guard),
+                        &guard,
+                    );
                 }
+            }
+        }
+
+        /// Frees a batch and all that hang behind it.
+        ///
+        /// # Safety
+        /// As [`Self::free_all`].
+        unsafe fn free_chain(batch: Arc<Batch>, count: &Heap, own: bool) {
+            let mut next = Some(batch);
+            while let Some(batch) = next {
+                // SAFETY: by the caller.
+                unsafe { Self::free_all(&batch.items, count, own) };
+                next = batch.take_older();
             }
         }
 
         /// # Safety
         /// Nobody reads the objects any more and nobody else frees them.
         unsafe fn free_all(items: &[*mut ()], count: &Heap, own: bool) {
+            for &tagged in items {
+                super::super::prefetch(tagged.map_addr(|addr| addr & !Kind::MASK));
+            }
             for &tagged in items {
                 let kind = Kind::of(tagged);
                 let object = tagged.map_addr(|addr| addr & !Kind::MASK);
@@ -398,12 +454,13 @@ mod real {
             for heap in self.heaps.iter() {
                 let mut items = Vec::new();
                 heap.gather(&mut items);
-                for batch in heap.sealed.iter().filter_map(Heap::take) {
-                    items.extend_from_slice(&batch.items);
-                }
                 // SAFETY: `&mut self`: no operation is running and no guard of this cache is left,
                 // since both borrow the cache; so nobody reads, and the items were taken out.
                 unsafe { Self::free_all(&items, heap, false) };
+                for batch in heap.sealed.iter().filter_map(Heap::take) {
+                    // SAFETY: as above.
+                    unsafe { Self::free_chain(batch, heap, false) };
+                }
             }
         }
     }
