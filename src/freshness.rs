@@ -291,14 +291,18 @@ impl Generation {
         BASE + (self.0 >> Self::NUMBER_BITS)
     }
 
-    /// The next generation, and whether entries of older ones must be swept out now because their
-    /// words could be taken for words of a coming generation: 512 generations in one millisecond, or
-    /// 2^26 in all.
+    /// The next generation, and whether entries of older ones than the present must be swept out before
+    /// it begins, lest their words come to be taken for words of a coming one.
+    ///
+    /// A word without deadlines has the whole number, and is taken for another after 2^26 of them. A
+    /// word with deadlines has nine bits of it and the millisecond, and is taken for another after 512
+    /// in one millisecond. In half of either there is at least one such sweep.
     pub(crate) fn next(self, now: u64) -> (Generation, bool) {
         let start = self.start().max(now.min(END - 1));
         let number = (self.number() + 1) & ((1 << Self::NUMBER_BITS) - 1);
-        let ambiguous = number & Self::SHORT == 0 && start == self.start();
-        (Generation((start - BASE) << Self::NUMBER_BITS | number), ambiguous || number == 0)
+        let sweep = (number & (Self::SHORT >> 1) == 0 && start == self.start())
+            || number & ((1 << (Self::NUMBER_BITS - 1)) - 1) == 0;
+        (Generation((start - BASE) << Self::NUMBER_BITS | number), sweep)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The removal listener: told what left the cache and why, outside every critical step.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Why an entry left the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,19 +58,19 @@ impl<K, V> Notices<K, V> {
         self.0.push((key, value, cause));
     }
 
-    /// Tells the listener everything, also if it panics in between. Its first panic goes on when all
-    /// is told, unless the thread is panicking already.
-    pub(crate) fn deliver(&mut self, listener: &Listener<K, V>) {
-        let mut panicked = None;
+    /// Tells the listener everything; each of its panics goes to `panicked`.
+    pub(crate) fn deliver(
+        &mut self,
+        listener: &Listener<K, V>,
+        panicked: impl Fn(Box<dyn Any + Send>),
+    ) {
         for (key, value, cause) in std::mem::take(&mut self.0) {
-            let told = catch_unwind(AssertUnwindSafe(|| (listener.call)(&key, &value, cause)));
+            let told = catch_unwind(AssertUnwindSafe(|| {
+                (listener.call)(&key, &value, cause);
+                drop((key, value));
+            }));
             if let Err(panic) = told {
-                panicked.get_or_insert(panic);
-            }
-        }
-        if let Some(panic) = panicked {
-            if !std::thread::panicking() {
-                resume_unwind(panic);
+                panicked(panic);
             }
         }
     }

@@ -5,12 +5,12 @@ use std::ptr::NonNull;
 
 use equivalent::Equivalent;
 
-use super::{After, Engine, View};
+use super::{After, Engine, Outlet, View};
 use crate::freshness::{Freshness, Generation};
 use crate::listener::RemovalCause;
 use crate::node::{Extra, Node, State};
 use crate::sync::{AcqRel, Relaxed};
-use crate::table::reclaim::{Guard, Kind};
+use crate::table::reclaim::{Guard, Kind, pin};
 use crate::table::{Found, Probe};
 
 impl<K, V, S> Engine<K, V, S>
@@ -29,36 +29,35 @@ where
         Q: Hash + Equivalent<K> + ?Sized,
     {
         let hash = self.hash(key);
-        let mut after = After::new(self);
-        let guard = after.pin();
-        loop {
-            let probe = self.map.probe(hash, |node| key.equivalent(node.key()), &guard);
-            let Probe::Found(found) = probe else { return None };
-            let judgement = self.judge(found.node(), &guard);
-            let dead = judgement.is_dead();
-            let cause = if dead { Self::cause_of_death(&judgement) } else { cause };
-            if self.take(&found, cause, &guard, &mut after) {
-                return (!dead).then(|| keep(found.node().value()));
+        self.operate(|guard, after| {
+            loop {
+                let probe = self.map.probe(hash, |node| key.equivalent(node.key()), guard);
+                let Probe::Found(found) = probe else { return None };
+                let judgement = self.judge(found.node(), guard);
+                let dead = judgement.is_dead();
+                let cause = if dead { Self::cause_of_death(&judgement) } else { cause };
+                if self.take(&found, cause, guard, after) {
+                    return (!dead).then(|| keep(found.node().value()));
+                }
             }
-        }
+        })
     }
 
     pub(crate) fn invalidate_all(&self) {
-        let now = self.now();
         let mut raw = self.shared.generation.load(Relaxed);
-        let ambiguous = loop {
-            let (next, ambiguous) = Generation::from_raw(raw).next(now);
+        loop {
+            let (next, sweep) = Generation::from_raw(raw).next(self.now());
+            if sweep {
+                self.sweep(usize::MAX);
+            }
             // ORDERING: AcqRel only so that two invalidations are ordered; see `generation`.
             let swap = self.shared.generation.compare_exchange(raw, next.raw(), AcqRel, Relaxed);
             match swap {
-                Ok(_) => break ambiguous,
+                Ok(_) => break,
                 Err(now) => raw = now,
             }
-        };
-        self.note_debris();
-        if ambiguous {
-            self.sweep(usize::MAX);
         }
+        self.note_debris();
     }
 
     pub(crate) fn invalidate_tag(&self, tag: &str) -> bool {
@@ -71,37 +70,46 @@ where
 
     /// Has the coming inserts look for dead entries, twice round the table.
     fn note_debris(&self) {
-        let mut after = After::new(self);
-        let guard = after.pin();
-        self.shared.debris.store(2 * self.map.buckets(&guard) as i64, Relaxed);
+        let buckets = self.map.buckets(&pin());
+        self.shared.debris.store(2 * buckets as i64, Relaxed);
     }
 
     /// Takes out the entries for which `condemn` returns true, of those that were there when this
     /// began; exactly the ones it was shown.
     pub(crate) fn invalidate_if(&self, mut condemn: impl FnMut(&K, &V) -> bool) -> usize {
+        let outlet = Outlet::default();
         let mut taken = 0;
         let mut next = Some(0);
         while let Some(hash) = next {
-            let mut after = After::new(self);
+            let mut after = After::new(self, &outlet);
             let guard = after.pin();
             next = self.map.visit(hash, &guard, |found| {
-                let mut found = Some(found);
-                while let Some(now) = found {
-                    let node = now.node();
-                    if self.judge(node, &guard).is_dead() || !condemn(node.key(), node.value()) {
-                        break;
-                    }
-                    if self.take(&now, RemovalCause::Invalidated, &guard, &mut after) {
-                        taken += 1;
-                        break;
-                    }
-                    // Only its policy bits changed, or it is another node or gone: look again, and
-                    // ask again about another node.
-                    found = self.again(node, &guard);
+                let node = found.node();
+                if !self.judge(node, &guard).is_dead() && condemn(node.key(), node.value()) {
+                    taken += usize::from(self.take_node(found, &guard, &mut after));
                 }
             });
         }
+        outlet.resume();
         taken
+    }
+
+    /// Invalidates a node, also if its policy bits change meanwhile. Returns false if it was replaced
+    /// or taken by another thread.
+    fn take_node<'e>(
+        &'e self,
+        found: Found<'e, Node<K, V>>,
+        guard: &'e Guard,
+        after: &mut After<'_, K, V, S>,
+    ) -> bool {
+        let mut found = Some(found);
+        while let Some(now) = found {
+            if self.take(&now, RemovalCause::Invalidated, guard, after) {
+                return true;
+            }
+            found = self.again(now.node(), guard);
+        }
+        false
     }
 
     /// The same node in its slot as it is now, if it is still there.
@@ -123,28 +131,25 @@ where
         Q: Hash + Equivalent<K> + ?Sized,
     {
         let hash = self.hash(key);
-        let mut after = After::new(self);
-        let guard = after.pin();
-        loop {
-            let Some(found) = self.map.find(hash, |node| key.equivalent(node.key()), &guard) else {
-                return false;
-            };
-            let node = found.node();
-            let state = node.state(&guard);
-            // Taken before the entry is judged: if all are invalidated meanwhile, so is the successor.
-            let generation = self.generation();
-            if !state.is_valid(generation) || self.judge(node, &guard).is_dead() {
-                return false;
-            }
-            match node.change_state(state, self.stale(state, generation)) {
-                Ok(old) => {
-                    self.retire_extra(old, &guard);
+        self.operate(|guard, _| {
+            loop {
+                let hit = self.map.find(hash, |node| key.equivalent(node.key()), guard);
+                let Some(hit) = hit else { return false };
+                let node = hit.node();
+                let state = node.state(guard);
+                // Taken before the entry is judged: if all are invalidated meanwhile, so is the
+                // successor.
+                let generation = self.generation();
+                if !state.is_valid(generation) || self.judge(node, guard).is_dead() {
+                    return false;
+                }
+                // If it fails: marked by another thread at the same time.
+                if let Ok(old) = node.change_state(state, self.stale(state, generation)) {
+                    self.retire_extra(old, guard);
                     return true;
                 }
-                // Marked by another thread at the same time, or loaded anew.
-                Err(_) => {}
             }
-        }
+        })
     }
 
     /// A state's successor whose freshness ends now.
@@ -179,7 +184,7 @@ where
         } else if !self.shared.timed.load(Relaxed) {
             return;
         }
-        let position = self.evict.next_to_sweep(guard);
+        let position = self.evict.next_to_sweep();
         self.sweep_bucket(position, guard, after);
     }
 
@@ -202,26 +207,27 @@ where
         (seen, taken)
     }
 
-    /// Looks at about `budget` entries for dead ones, going on where the last sweep stopped; at no
-    /// bucket twice. Returns how many it took out.
+    /// Looks at about `budget` entries for dead ones, going on where the last look stopped; at no bucket
+    /// twice. Returns how many it took out.
     pub(crate) fn sweep(&self, budget: usize) -> usize {
+        let outlet = Outlet::default();
         let mut taken = 0;
         let mut looked_at = 0;
         let mut buckets = 0;
         loop {
-            let mut after = After::new(self);
+            let mut after = After::new(self, &outlet);
             let guard = after.pin();
             if looked_at >= budget || buckets >= self.map.buckets(&guard) {
                 break;
             }
-            let position = self.evict.next_to_sweep(&guard);
-            let (seen, dead) = self.sweep_bucket(position, &guard, &mut after);
+            let (seen, dead) = self.sweep_bucket(self.evict.next_to_sweep(), &guard, &mut after);
             looked_at += seen.max(1);
             taken += dead;
             buckets += 1;
         }
         self.map.limbo().flush();
         self.tags.flush();
+        outlet.resume();
         taken
     }
 

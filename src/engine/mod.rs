@@ -8,8 +8,11 @@ mod invalidate;
 mod read;
 mod write;
 
+use std::any::Any;
+use std::cell::RefCell;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 pub(crate) use self::read::{Count, View};
 pub(crate) use self::write::{Computed, Decision, Rule, Stored};
@@ -145,6 +148,19 @@ where
 
     pub(crate) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
         self.map.hasher().hash(key)
+    }
+
+    /// Runs one operation: pinned, and with what is to be done after it.
+    #[inline]
+    fn operate<R>(&self, operation: impl FnOnce(&Guard, &mut After<'_, K, V, S>) -> R) -> R {
+        let outlet = Outlet::default();
+        let result = {
+            let mut after = After::new(self, &outlet);
+            let guard = after.pin();
+            operation(&guard, &mut after)
+        };
+        outlet.resume();
+        result
     }
 
     /// Now, on the cache's time scale.
@@ -323,17 +339,36 @@ where
     }
 }
 
+/// Where panics of the user's listener wait for the end of an operation, so that none is cut short.
+#[derive(Default)]
+pub(crate) struct Outlet(RefCell<Option<Box<dyn Any + Send>>>);
+
+impl Outlet {
+    fn keep(&self, panic: Box<dyn Any + Send>) {
+        self.0.borrow_mut().get_or_insert(panic);
+    }
+
+    /// Lets the first panic go on, if there was one.
+    #[inline]
+    pub(crate) fn resume(self) {
+        if let Some(panic) = self.0.into_inner() {
+            resume_unwind(panic);
+        }
+    }
+}
+
 /// What is left to do when an operation has unpinned: free garbage, tell the listener. Declared before
 /// the guard, so that it is dropped after it, also when the operation panics.
 pub(crate) struct After<'e, K, V, S> {
     engine: &'e Engine<K, V, S>,
+    outlet: &'e Outlet,
     notices: Notices<K, V>,
     stripe: Stripe,
 }
 
 impl<'e, K, V, S> After<'e, K, V, S> {
-    fn new(engine: &'e Engine<K, V, S>) -> Self {
-        After { engine, notices: Notices::new(), stripe: Stripe::SHARED }
+    fn new(engine: &'e Engine<K, V, S>, outlet: &'e Outlet) -> Self {
+        After { engine, outlet, notices: Notices::new(), stripe: Stripe::SHARED }
     }
 
     /// Pins, and notes whose garbage is to be looked after.
@@ -343,9 +378,14 @@ impl<'e, K, V, S> After<'e, K, V, S> {
         guard
     }
 
+    /// Notes an entry for the listener. A copy that panics leaves the operation undisturbed.
     fn notice(&mut self, node: &Node<K, V>, cause: RemovalCause) {
         if let Some(listener) = &self.engine.listener {
-            self.notices.add(listener, node.key(), node.value(), cause);
+            let (key, value) = (node.key(), node.value());
+            let add = || self.notices.add(listener, key, value, cause);
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(add)) {
+                self.outlet.keep(panic);
+            }
         }
     }
 }
@@ -359,7 +399,7 @@ impl<K, V, S> Drop for After<'_, K, V, S> {
         }
         if !self.notices.is_empty() {
             if let Some(listener) = &self.engine.listener {
-                self.notices.deliver(listener);
+                self.notices.deliver(listener, |panic| self.outlet.keep(panic));
             }
         }
     }

@@ -1,10 +1,9 @@
 //! Storing: insert, replace, compute, and the evictions that follow.
 
 use std::hash::{BuildHasher, Hash};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 
-use super::{After, Engine, Eye, GROW_LOAD_IN_TEN, Judgement, View};
+use super::{After, Engine, Eye, GROW_LOAD_IN_TEN, Judgement, Outlet, View};
 use crate::builder::InsertOptions;
 use crate::error::{Refused, RefusedReason};
 use crate::freshness::{DRAWS, Durations, Inline, NEVER};
@@ -78,9 +77,7 @@ where
         }
         let hash = self.hash(&key);
         let prepared = self.prepare(key, value, options)?;
-        let mut after = After::new(self);
-        let guard = after.pin();
-        self.store(hash, prepared, rule, &mut allow, &guard, &mut after)
+        self.operate(|guard, after| self.store(hash, prepared, rule, &mut allow, guard, after))
     }
 
     /// Builds the node, outside of any critical step. Runs the weigher.
@@ -418,27 +415,17 @@ where
         true
     }
 
-    /// Changes the capacity; evicts at once what exceeds it, also if the listener panics.
+    /// Changes the capacity; evicts at once what exceeds it.
     pub(crate) fn set_capacity(&self, capacity: u64) {
         self.evict.set_capacity(capacity);
-        let mut panicked = None;
+        let outlet = Outlet::default();
         while self.evict.is_over() {
-            let evicted = catch_unwind(AssertUnwindSafe(|| {
-                let mut after = After::new(self);
-                let guard = after.pin();
-                let weight = self.evict_one(ptr::null(), &guard, &mut after);
-                self.evict.discharge(weight.map_or(0, signed));
-                weight.is_some()
-            }));
-            match evicted {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(panic) => drop(panicked.get_or_insert(panic)),
-            }
+            let mut after = After::new(self, &outlet);
+            let guard = after.pin();
+            let Some(weight) = self.evict_one(ptr::null(), &guard, &mut after) else { break };
+            self.evict.discharge(signed(weight));
         }
-        if let Some(panic) = panicked {
-            resume_unwind(panic);
-        }
+        outlet.resume();
     }
 
     /// Lets `decide` say what is to become of a key, until its decision meets the entry it was made
@@ -453,34 +440,43 @@ where
     {
         let hash = self.hash(key);
         loop {
-            let mut after = After::new(self);
-            let guard = after.pin();
-            let probe = self.map.probe(hash, |node| node.key() == key, &guard);
-            let found = match &probe {
-                Probe::Found(found) => Some((*found, self.judge(found.node(), &guard))),
-                Probe::Vacant(_) => None,
-            };
-            let view = found
-                .filter(|(_, judgement)| !judgement.is_dead())
-                .map(|(found, judgement)| self.view(found.node(), judgement));
-            let absent = view.is_none();
-            match decide(view) {
-                Decision::Keep => return Ok(Computed::Kept),
-                Decision::Remove if absent => return Ok(Computed::Kept),
-                Decision::Remove => {
-                    let (found, _) = found.expect("it is not absent");
-                    if self.take(&found, RemovalCause::Removed, &guard, &mut after) {
-                        return Ok(Computed::Removed);
-                    }
-                }
-                Decision::Store(value, options) => {
-                    let prepared = self.prepare(key.clone(), value, &options)?;
-                    if let Some(done) =
-                        self.try_store(hash, &probe, found, prepared, &guard, &mut after)?
-                    {
-                        return Ok(Computed::Stored(done));
-                    }
-                }
+            let attempt = self
+                .operate(|guard, after| self.try_compute(hash, key, &mut decide, guard, after))?;
+            if let Some(done) = attempt {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// One attempt of a compute; `None` if it was overtaken.
+    fn try_compute<'e>(
+        &'e self,
+        hash: u64,
+        key: &K,
+        decide: &mut impl FnMut(Option<View<'_, K, V>>) -> Decision<V>,
+        guard: &'e Guard,
+        after: &mut After<'_, K, V, S>,
+    ) -> Result<Option<Computed>, Refused<V>>
+    where
+        K: Clone,
+    {
+        let probe = self.map.probe(hash, |node| node.key() == key, guard);
+        let found = match &probe {
+            Probe::Found(found) => Some((*found, self.judge(found.node(), guard))),
+            Probe::Vacant(_) => None,
+        };
+        let live = found.filter(|(_, judgement)| !judgement.is_dead());
+        let view = live.map(|(found, judgement)| self.view(found.node(), judgement));
+        match (decide(view), live) {
+            (Decision::Keep, _) | (Decision::Remove, None) => Ok(Some(Computed::Kept)),
+            (Decision::Remove, Some((found, _))) => {
+                let taken = self.take(&found, RemovalCause::Removed, guard, after);
+                Ok(taken.then_some(Computed::Removed))
+            }
+            (Decision::Store(value, options), _) => {
+                let prepared = self.prepare(key.clone(), value, &options)?;
+                let stored = self.try_store(hash, &probe, found, prepared, guard, after)?;
+                Ok(stored.map(Computed::Stored))
             }
         }
     }

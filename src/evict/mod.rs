@@ -30,6 +30,11 @@ const CLAMPED: u8 = 22;
 const PROMOTE: u8 = 2;
 /// How many units younger an entry of main counts for each use.
 const CREDIT: u8 = 6;
+/// Entries that a hand gathers at most before it tells the shared counters.
+const BATCH: i64 = 64;
+/// Buckets that a hand looks at beyond that for an entry of the small region, while that is over its
+/// share: a scan must not wear main down for want of one in a sample.
+const FURTHER: usize = 6;
 /// How many entries a hand looks at before it chooses.
 const SAMPLE: usize = 8;
 /// Room for a sample that a full chain overfills.
@@ -70,6 +75,8 @@ pub(crate) struct Evict {
     small: Padded<AtomicI64>,
     /// Entries, roughly: for deciding when to grow.
     entries: Padded<AtomicI64>,
+    /// The bucket that is looked at next for dead entries, by whichever thread.
+    broom: Padded<AtomicU64>,
     hands: Striped<Hand>,
 }
 
@@ -87,10 +94,19 @@ struct Limits {
 #[derive(Debug, Default)]
 struct Hand {
     position: AtomicU64,
-    broom: AtomicU64,
     clock: Cell,
     small: Cell,
     entries: Cell,
+}
+
+impl Hand {
+    /// Where the hand is: hands that have not moved yet begin far from each other.
+    fn position(&self, guard: &Guard) -> u64 {
+        match self.position.load(Relaxed) {
+            0 => 1 + (guard.stripe().index() as u64).wrapping_mul(0x9E37_79B9) % (1 << 32),
+            position => position,
+        }
+    }
 }
 
 type Sample<'g, N> = ArrayVec<Sampled<'g, N>, ROOM>;
@@ -109,6 +125,7 @@ impl Evict {
             clock: Padded::default(),
             small: Padded::default(),
             entries: Padded::default(),
+            broom: Padded::default(),
             hands: Striped::new(),
         };
         evict.set_capacity(capacity);
@@ -179,11 +196,11 @@ impl Evict {
         let (hand, own) = self.hands.of(guard.stripe());
         let weight = i64::try_from(weight).unwrap_or(i64::MAX);
         let clock = hand.clock.add(weight, own);
-        hand.entries.add(1, own);
+        let entries = hand.entries.add(1, own);
         if !policy.is_main() {
             hand.small.add(weight, own);
         }
-        if clock < self.limits.batch.load(Relaxed) {
+        if clock < self.limits.batch.load(Relaxed) && entries.abs() < BATCH {
             return None;
         }
         self.clock.fetch_add(hand.clock.take(own).unsigned_abs(), Relaxed);
@@ -250,6 +267,14 @@ impl Evict {
                 self.look(map, &mut sample, |policy| rank(policy, now, small_first), guard);
                 looked_at += 1;
             }
+            if small_first {
+                let is_main = |sampled: &Sampled<'_, N>| sampled.policy().is_main();
+                let most = looked_at + FURTHER;
+                while sample.iter().all(is_main) && looked_at < most && looked_at <= buckets {
+                    self.look(map, &mut sample, |policy| rank(policy, now, small_first), guard);
+                    looked_at += 1;
+                }
+            }
             sample.retain(|sampled| !sampled.is(protect));
             if sample.is_empty() {
                 // Once round the table without meeting anything. Again, since buckets that were just
@@ -293,17 +318,9 @@ impl Evict {
         guard: &'g Guard,
     ) {
         let (hand, _) = self.hands.of(guard.stripe());
-        let position = Self::position(&hand.position, guard);
+        let position = hand.position(guard);
         let next = map.sample(position, sample, rank, guard);
         hand.position.store(next, Relaxed);
-    }
-
-    /// Where a thread's hand is: hands that have not moved yet begin far from each other.
-    fn position(hand: &AtomicU64, guard: &Guard) -> u64 {
-        match hand.load(Relaxed) {
-            0 => 1 + (guard.stripe().index() as u64).wrapping_mul(0x9E37_79B9) % (1 << 32),
-            position => position,
-        }
     }
 
     /// Takes the entry of the highest rank out of the sample.
@@ -369,12 +386,9 @@ impl Evict {
         None
     }
 
-    /// Moves the thread's broom on by one bucket and returns its position.
-    pub(crate) fn next_to_sweep(&self, guard: &Guard) -> u64 {
-        let (hand, _) = self.hands.of(guard.stripe());
-        let position = Self::position(&hand.broom, guard);
-        hand.broom.store(position.wrapping_add(1), Relaxed);
-        position
+    /// Moves the broom on by one bucket and returns its position.
+    pub(crate) fn next_to_sweep(&self) -> u64 {
+        self.broom.fetch_add(1, Relaxed)
     }
 }
 

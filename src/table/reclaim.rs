@@ -247,6 +247,8 @@ mod real {
         heaps: Striped<Heap>,
         /// Which stripe is looked at next for garbage left behind by an idle thread.
         patrol: AtomicUsize,
+        /// Batches that the collector has not yet said are safe.
+        open: Arc<AtomicUsize>,
         owns: PhantomData<G>,
     }
 
@@ -258,7 +260,12 @@ mod real {
 
     impl<G: Garbage> Limbo<G> {
         pub(crate) fn new() -> Self {
-            Limbo { heaps: Striped::new(), patrol: AtomicUsize::new(0), owns: PhantomData }
+            Limbo {
+                heaps: Striped::new(),
+                patrol: AtomicUsize::new(0),
+                open: Arc::default(),
+                owns: PhantomData,
+            }
         }
 
         /// Returns how many retired objects are not freed yet.
@@ -332,30 +339,39 @@ mod real {
             if items.is_empty() && older.is_none() {
                 return;
             }
-            Self::put_somehow(heap, Self::seal_batch(items, older, guard), guard);
+            self.put_somehow(heap, self.seal_batch(items, older, guard), guard);
         }
 
         /// Puts a batch into a slot. Where other threads have filled them, one of theirs is hung behind
         /// it, and both wait anew.
-        fn put_somehow(heap: &Heap, mut batch: Arc<Batch>, guard: &Guard) {
+        fn put_somehow(&self, heap: &Heap, mut batch: Arc<Batch>, guard: &Guard) {
             while let Some(back) = heap.put(batch) {
                 if let Some(theirs) = Heap::take(&heap.sealed[0]) {
                     back.append(theirs);
                 }
-                batch = Self::seal_batch(Vec::new(), Some(back), guard);
+                batch = self.seal_batch(Vec::new(), Some(back), guard);
             }
         }
 
-        fn seal_batch(items: Vec<*mut ()>, older: Option<Arc<Batch>>, guard: &Guard) -> Arc<Batch> {
+        fn seal_batch(
+            &self,
+            items: Vec<*mut ()>,
+            older: Option<Arc<Batch>>,
+            guard: &Guard,
+        ) -> Arc<Batch> {
             let older = older.map_or(ptr::null_mut(), |older| Arc::into_raw(older).cast_mut());
             let batch = Arc::new(Batch {
                 ready: AtomicBool::new(false),
                 items: items.into(),
                 older: AtomicPtr::new(older),
             });
-            let shared = Arc::clone(&batch);
-            // ORDERING (R2): Release pairs with the Acquire in `free_ready`.
-            guard.inner.defer(move || shared.ready.store(true, Release));
+            let (shared, open) = (Arc::clone(&batch), Arc::clone(&self.open));
+            open.fetch_add(1, Relaxed);
+            guard.inner.defer(move || {
+                // ORDERING (R2): Release pairs with the Acquire in `free_ready`.
+                shared.ready.store(true, Release);
+                open.fetch_sub(1, Relaxed);
+            });
             guard.inner.flush();
             batch
         }
@@ -367,43 +383,60 @@ mod real {
         pub(crate) fn free_ready(&self, stripe: Stripe) {
             let (heap, own) = self.heaps.of(stripe);
             heap.due.store(false, Relaxed);
-            self.free_ready_of(heap, heap, own);
+            // What waited for a long pin is freed over several operations.
+            let mut left = self.free_ready_of(heap, 1, heap, own);
             let other = self.heaps.at(self.patrol.load(Relaxed) % self.heaps.len());
             if !ptr::eq(heap, other) {
-                self.free_ready_of(other, heap, own);
+                left |= self.free_ready_of(other, 1, heap, own);
+            }
+            if left {
+                heap.due.store(true, Relaxed);
             }
         }
 
-        fn free_ready_of(&self, heap: &Heap, count: &Heap, own: bool) {
+        /// Frees what is ready in a heap, up to `most` batches of each slot. Returns whether some is left.
+        fn free_ready_of(&self, heap: &Heap, most: usize, count: &Heap, own: bool) -> bool {
+            let mut left = false;
             for slot in &heap.sealed {
                 let Some(batch) = Heap::take(slot) else { continue };
-                // ORDERING (R2): Acquire, see `defer`.
-                if batch.ready.load(Acquire) {
+                // ORDERING (R2): Acquire, see `seal_batch`.
+                let rest = if batch.ready.load(Acquire) {
                     // SAFETY: ready: every pin that could have seen these objects has ended; taken
                     // out of its slot: they are freed here and nowhere else.
-                    unsafe { Self::free_chain(batch, count, own) };
-                } else if let Some(back) = heap.put(batch) {
+                    let rest = unsafe { Self::free_some(batch, most, count, own) };
+                    left |= rest.is_some();
+                    rest
+                } else {
+                    Some(batch)
+                };
+                if let Some(back) = rest.and_then(|rest| heap.put(rest)) {
                     let guard = pin();
-                    Self::put_somehow(
-                        heap,
-                        Self::seal_batch(Vec::new(), Some(back), &guard),
-                        &guard,
-                    );
+                    let batch = self.seal_batch(Vec::new(), Some(back), &guard);
+                    self.put_somehow(heap, batch, &guard);
                 }
             }
+            left
         }
 
-        /// Frees a batch and all that hang behind it.
+        /// Frees up to `most` batches of a chain; returns the rest, ready to be freed.
         ///
         /// # Safety
         /// As [`Self::free_all`].
-        unsafe fn free_chain(batch: Arc<Batch>, count: &Heap, own: bool) {
+        unsafe fn free_some(
+            batch: Arc<Batch>,
+            most: usize,
+            count: &Heap,
+            own: bool,
+        ) -> Option<Arc<Batch>> {
             let mut next = Some(batch);
-            while let Some(batch) = next {
+            for _ in 0..most {
+                let Some(batch) = next else { break };
                 // SAFETY: by the caller.
                 unsafe { Self::free_all(&batch.items, count, own) };
                 next = batch.take_older();
             }
+            // ORDERING (R2): Release: what hangs behind a ready batch waited longer.
+            next.inspect(|rest| rest.ready.store(true, Release))
         }
 
         /// # Safety
@@ -438,13 +471,17 @@ mod real {
                     self.defer(heap, items, &guard);
                 }
             }
-            for _ in 0..3 {
+            // Each flush runs a few of the collector's closures and moves its epoch on, if it can.
+            let mut idle = 0;
+            while idle < 4 && self.open.load(Relaxed) > 0 {
+                let before = self.open.load(Relaxed);
                 pin().inner.flush();
+                idle = if self.open.load(Relaxed) < before { 0 } else { idle + 1 };
             }
             let stripe = thread_stripe();
             let (count, own) = self.heaps.of(stripe);
             for heap in self.heaps.iter() {
-                self.free_ready_of(heap, count, own);
+                self.free_ready_of(heap, usize::MAX, count, own);
             }
         }
     }
@@ -459,7 +496,7 @@ mod real {
                 unsafe { Self::free_all(&items, heap, false) };
                 for batch in heap.sealed.iter().filter_map(Heap::take) {
                     // SAFETY: as above.
-                    unsafe { Self::free_chain(batch, heap, false) };
+                    unsafe { Self::free_some(batch, usize::MAX, heap, false) };
                 }
             }
         }
