@@ -210,7 +210,7 @@ where
         let keys: Vec<&Q> = keys.into_iter().collect();
         let mut values = Vec::with_capacity(keys.len());
         self.read_many::<Q, _>(&keys, |_, entry| {
-            values.push(entry.map(|entry| entry.value().clone()))
+            values.push(entry.map(|entry| entry.value().clone()));
         });
         values
     }
@@ -462,8 +462,8 @@ where
     /// Returns the weight of the entries (their number, in a cache that is bounded by entries), dead
     /// ones included.
     ///
-    /// It exceeds the capacity never; the weight that is really held may, by what the inserts in
-    /// progress are just storing.
+    /// Neither it nor what is really held exceeds the capacity, but for what operations in progress have
+    /// just stored or taken out: one entry for each thread that is in the middle of one.
     pub fn weight(&self) -> u64 {
         self.engine.used()
     }

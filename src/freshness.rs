@@ -192,6 +192,9 @@ impl Inline {
         Inline((Self::plain(flags) | generation.in_plain_word()) as u64)
     }
 
+    /// A word that no entry has, whatever its generation.
+    pub(crate) const NOBODYS: usize = (Flags::INLINE | 2) as usize;
+
     /// Some word without deadlines, where only that matters.
     pub(crate) const SOME: Inline = Inline(Flags::INLINE);
 

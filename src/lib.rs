@@ -1,4 +1,155 @@
 //! A lock-free, high-throughput in-process cache engine for latency-critical servers.
+//!
+//! A [`Cache`] holds up to a number of entries, or a weight, and can be read and changed by any number
+//! of threads and tasks at once. No operation takes a lock or waits for another thread; a hit writes
+//! nothing that another core writes. Entries may have deadlines with stale windows, tags, versions and
+//! weights. There is no background thread.
+//!
+//! # Usage
+//!
+//! ```
+//! use seawall::{Cache, Compute, Inserted};
+//!
+//! let cache: Cache<String, Vec<u8>> = Cache::new(10_000);
+//!
+//! assert_eq!(cache.insert("key".to_owned(), vec![1, 2, 3])?, Inserted::New);
+//!
+//! // A copy; a look at the entry where it lies; several looks under one pin.
+//! assert_eq!(cache.get("key"), Some(vec![1, 2, 3]));
+//! assert_eq!(cache.get_with("key", |entry| entry.value().len()), Some(3));
+//! let pinned = cache.pin();
+//! assert!(pinned.get("key").is_some() && pinned.get("other").is_none());
+//! drop(pinned);
+//!
+//! // Read and change in one step.
+//! cache.compute("key".to_owned(), |entry| match entry {
+//!     Some(entry) if entry.value().len() < 4 => Compute::Insert(vec![0; 4]),
+//!     _ => Compute::Keep,
+//! })?;
+//! assert_eq!(cache.remove("key"), Some(vec![0; 4]));
+//! # Ok::<(), seawall::Refused<Vec<u8>>>(())
+//! ```
+//!
+//! [`Cache::builder`] has all settings. A cache is a handle of one pointer: clone it to share it. A value
+//! that was not stored is handed back in a [`Refused`], with the reason.
+//!
+//! # What other threads see
+//!
+//! Each operation on a key takes effect at one moment between its call and its return, and all threads
+//! agree on their order. In particular:
+//!
+//! * A replacement is seen as the old value or the new one, never as neither.
+//! * What removes an entry removes the very one that it found. An eviction, an expiry or a removal that
+//!   comes late never hits a newer entry of the same key.
+//! * [`compute`](Cache::compute) and [`replace_if`](Cache::replace_if) apply a decision to the entry that
+//!   it was made for, or ask again. No update is lost.
+//! * A read that starts after an invalidation returned sees nothing that was stored before the
+//!   invalidation was called.
+//!
+//! Operations on several keys are not one step: [`get_many`](Cache::get_many), a walk with
+//! [`iter`](Cache::iter), [`invalidate_if`](Cache::invalidate_if). A walk returns each entry that is there
+//! from its beginning to its end exactly once. And a cache may drop an entry at any time to keep its
+//! budget.
+//!
+//! A thread that is stopped in the middle of an operation keeps no other thread from finishing. What it
+//! may cost: the place of one entry, or memory that waits to be freed. Two things are outside of this:
+//! the memory allocator, and the first use in a process, which initialises the crate's statics.
+//!
+//! Nothing here is asynchronous, and nothing blocks: all calls may be made from an async task.
+//!
+//! # Deadlines
+//!
+//! | until | [`get`](Cache::get) | [`get_on_error`](Cache::get_on_error) | [`EntryState`] |
+//! |---|---|---|---|
+//! | [`time_to_live`](Builder::time_to_live) | the value | the value | `Fresh` |
+//! | [`stale_while_revalidate`](Builder::stale_while_revalidate) after it | the value | the value | `Stale` |
+//! | [`stale_if_error`](Builder::stale_if_error) after it | `None` | the value | `StaleOnError` |
+//! | for ever | `None` | `None` | |
+//!
+//! ```
+//! use std::time::Duration;
+//! use seawall::{Cache, Clock, EntryState};
+//!
+//! let (clock, hand) = Clock::manual();
+//! let cache: Cache<&str, u32> = Cache::builder()
+//!     .max_entries(100)
+//!     .time_to_live(Duration::from_secs(60))
+//!     .stale_while_revalidate(Duration::from_secs(10))
+//!     .clock(clock)
+//!     .build()?;
+//! cache.insert("a", 1)?;
+//! hand.advance(Duration::from_secs(65));
+//! assert_eq!(cache.get_with("a", |entry| entry.state()), Some(EntryState::Stale));
+//! hand.advance(Duration::from_secs(5));
+//! assert_eq!(cache.get("a"), None);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Both windows begin where freshness ends. Deadlines are kept in whole milliseconds and fall due up to
+//! one millisecond early, never late. [`InsertOptions`] sets them for one entry, with its age, its
+//! version and its tags. [`jitter`](Builder::jitter) and [`early_refresh`](Builder::early_refresh) keep
+//! entries that were stored together from expiring together; [`time_to_idle`](Builder::time_to_idle)
+//! ends entries that are not read. Entries without any of these never read the clock.
+//!
+//! Dead entries are not found, but are counted in [`len`](Cache::len) and [`weight`](Cache::weight) until
+//! they are reclaimed: by inserts, which look at a few entries each, by evictions, which take them first,
+//! or by [`sweep`](Cache::sweep).
+//!
+//! # Eviction
+//!
+//! The budget is one for the whole cache, in entries ([`max_entries`](Builder::max_entries)) or in weight
+//! ([`max_weight`](Builder::max_weight)). Nothing is evicted while there is room. An insert into a full
+//! cache evicts what it needs before it returns; until then the cache may hold one entry more for each
+//! thread that is inserting. An entry heavier than the whole budget is refused.
+//!
+//! Which entry goes is decided by S3-FIFO over a sample: new entries are on probation in a small region,
+//! those used meanwhile move to the main one, and a key that comes back soon after its eviction goes
+//! there at once.
+//!
+//! ```
+//! use seawall::{Cache, RemovalCause};
+//!
+//! let cache: Cache<u32, String> = Cache::builder()
+//!     .max_weight(1_000)
+//!     .weigher(|_, text: &String| text.len() as u64)
+//!     .removal_listener(|key, _, cause| assert_eq!(cause, RemovalCause::Evicted, "{key}"))
+//!     .build()?;
+//! for key in 0..100 {
+//!     cache.insert(key, "x".repeat(50))?;
+//! }
+//! assert_eq!((cache.len(), cache.weight()), (20, 1_000));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # When values are dropped
+//!
+//! A value that was replaced or removed is dropped when no thread can be reading it any more, by a
+//! thread that writes, between two operations; never by a reader. That is after a bounded number of
+//! writes, or at once by [`sweep`](Cache::sweep), unless some thread is pinned: while a
+//! [session](Cache::pin) is held, or a closure of `get_with` runs, nothing that any cache of this crate in
+//! the process has taken out since is dropped. When the last handle of a cache is dropped, everything
+//! in it is, at once.
+//!
+//! # User code
+//!
+//! `Hash`, `Eq`, `Clone`, `Drop`, the weigher, the listener and closures may panic and may call the cache
+//! again; the cache stays as it should be. A panic goes on in the caller, but for that of a destructor
+//! of a value that waited to be dropped, which ends there. The listener is called when an operation is
+//! over; it may block, which holds up its own thread only.
+//!
+//! # Limits
+//!
+//! * 64-bit targets, and addresses of heap blocks below 2^48.
+//! * At most 24 entries whose hashes share the upper bits: a constant hash makes a cache of 24 entries.
+//! * The table of a cache bounded by entries is allocated for that number, up to four million; the system
+//!   provides its pages as they are used. Beyond that, and with a budget by weight, the table grows.
+//! * Entries that are borrowed from the cache stay on their thread, inside a closure or a session. To keep
+//!   a value across an `.await`, clone it; an `Arc` makes that cheap.
+//! * The [removal listener](Builder::removal_listener) gets clones.
+//!
+//! # Features and Rust version
+//!
+//! There are no cargo features. The minimum supported Rust version is 1.85; raising it is a minor release.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 

@@ -118,8 +118,7 @@ impl<K, V> Node<K, V> {
     /// Allocates a node; a tail makes it a heavy one (and the state's flags must say so).
     ///
     /// # Panics
-    /// If the allocator returns an address above 2^48: no system that Rust's standard library supports
-    /// hands these out to a process by itself.
+    /// If the allocator returns an address above 2^48, as one that tags its pointers does.
     pub(crate) fn allocate(
         state: Initial,
         key: K,
@@ -182,12 +181,23 @@ impl<K, V> Node<K, V> {
         let new = Box::into_raw(to);
         // ORDERING (S1): Release publishes the block.
         match self.state.compare_exchange(old, new, AcqRel, Relaxed) {
-            Ok(_) => Ok(match from {
+            // The pointer that was stored, not one made from a reference: it is freed through it.
+            Ok(old) => Ok(match from {
                 State::Inline(_) => None,
-                State::Extra(extra) => Some(NonNull::from(extra)),
+                State::Extra(_) => NonNull::new(old),
             }),
             // SAFETY: it was not published.
             Err(_) => Err(unsafe { Box::from_raw(new) }),
+        }
+    }
+
+    /// Gives a node that is in no slot another state.
+    pub(crate) fn reset_state(&self, state: Initial) {
+        // ORDERING: Relaxed, published by the commit; others read nothing but the key until then.
+        let old = self.state.swap(state.into_raw(), Relaxed);
+        if Inline::from_addr(old.addr()).is_none() {
+            // SAFETY: the node owned its block, and nobody else has read the state.
+            drop(unsafe { Box::from_raw(old) });
         }
     }
 
@@ -261,8 +271,10 @@ unsafe impl<K, V> table::Node for Node<K, V> {
     type Value = V;
 
     unsafe fn take_value(node: *mut Self) -> V {
-        // SAFETY: by the caller: initialised, and read out once. Other threads read only the key.
-        unsafe { ptr::addr_of!((*node).value).cast::<V>().read() }
+        // SAFETY: by the caller; other threads read only the key.
+        let value = unsafe { ptr::addr_of!((*node).value) };
+        // SAFETY: by the caller: initialised, and read out once.
+        unsafe { value.cast::<V>().read() }
     }
 }
 

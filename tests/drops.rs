@@ -248,7 +248,7 @@ fn clo_03_a_sweep_drops_what_a_sleeping_thread_removed() {
             let _ = sleep.recv();
         });
         has_removed.recv().unwrap();
-        sweep_leaves(cache, 0, &values);
+        sweep_leaves(cache, 0, values);
         drop(wake);
         remover.join().unwrap();
     });

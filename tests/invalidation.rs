@@ -118,9 +118,9 @@ fn inv_05_an_entry_that_was_marked_stale_is_gone_after_an_invalidation_too() {
         assert!(cache.mark_stale(&key));
         assert_eq!(cache.get_with(&key, |entry| entry.state()), Some(EntryState::Stale));
         if key == 1 {
-            cache.invalidate_all()
+            cache.invalidate_all();
         } else {
-            ignore(cache.invalidate_tag("tag"))
+            ignore(cache.invalidate_tag("tag"));
         }
         assert_eq!(cache.get(&key), None);
         assert!(!cache.mark_stale(&key));
@@ -307,7 +307,7 @@ fn inv_11_a_late_call_that_met_an_expired_value_does_not_remove_its_fresh_replac
             ignore(cache.compute(1, |entry| match entry {
                 Some(_) => Compute::Keep,
                 None => Compute::Remove,
-            }))
+            }));
         },
     ];
     must_end(move || {

@@ -441,9 +441,9 @@ fn a_growing_cache_loses_nothing() {
     stress.balance(|_, _| 1);
 }
 
-/// The documentation of `weight`: it exceeds the capacity never.
+/// The documentation of `weight`: it exceeds the capacity by operations in progress only.
 #[test]
-fn the_accounted_weight_never_exceeds_the_capacity() {
+fn the_accounted_weight_exceeds_the_capacity_by_operations_in_progress_only() {
     const CAPACITY: u64 = 5;
     let cache = Cache::builder()
         .max_weight(CAPACITY)
@@ -465,10 +465,12 @@ fn the_accounted_weight_never_exceeds_the_capacity() {
                             cache.insert(key, weight).unwrap();
                         }
                     }
-                    assert!(cache.weight() <= CAPACITY, "{} of {CAPACITY}", cache.weight());
+                    let most = CAPACITY + (THREADS - 1) * CAPACITY;
+                    assert!(cache.weight() <= most, "{} of {CAPACITY}", cache.weight());
                 }
             });
         }
     });
+    assert!(cache.weight() <= CAPACITY);
     audit(&cache, |_, weight| *weight);
 }

@@ -260,7 +260,7 @@ fn per_01_a_small_sweep_looks_at_few_entries() {
     let (cache, hand, told) = about_to_expire(&values);
     hand.advance(Duration::from_secs(61));
     let mut sweeps = 0;
-    while cache.len() > 0 {
+    while !cache.is_empty() {
         let taken = cache.sweep(10);
         assert_eq!(told.take().len(), taken);
         assert!(taken <= 10 + PLACES, "a sweep of 10 took out {taken}");

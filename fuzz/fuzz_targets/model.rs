@@ -201,6 +201,10 @@ impl Model {
         if options.too_short {
             return Err(RefusedReason::TooShort);
         }
+        let has_window = options.revalidate.is_some() || options.on_error.is_some();
+        if has_window && options.fresh.unwrap_or(self.setup.spans.fresh).is_none() {
+            return Err(RefusedReason::NoDeadline);
+        }
         if options.weight.is_some() && !weighted {
             return Err(RefusedReason::Unweighted);
         }

@@ -180,7 +180,7 @@ where
     pub(super) fn sweep_one<'e>(&'e self, guard: &'e Guard, after: &mut After<'_, K, V, S>) {
         let debris = self.shared.debris.load(Relaxed);
         if debris > 0 {
-            self.shared.debris.store(debris - 1, Relaxed);
+            self.shared.debris.fetch_sub(1, Relaxed);
         } else if !self.shared.timed.load(Relaxed) {
             return;
         }

@@ -25,7 +25,7 @@ use crate::freshness::{
 use crate::listener::{Listener, Notices, RemovalCause};
 use crate::node::{Node, State};
 use crate::stats::{Event, Recorder, Stats};
-use crate::sync::{AtomicBool, AtomicI64, AtomicU64, Padded, Relaxed, Stripe, thread_stripe};
+use crate::sync::{AtomicBool, AtomicI64, AtomicU64, Padded, Relaxed, Stripe};
 use crate::table::reclaim::{Guard, pin};
 use crate::table::word::Policy;
 use crate::table::{GROUP, Map, Rehash};
@@ -135,7 +135,11 @@ where
             clock: config.clock.unwrap_or_default(),
             weighted: config.weighted,
             flags,
-            plain: if config.time_to_idle == NEVER { Inline::plain(flags) } else { 0 },
+            plain: if config.time_to_idle == NEVER {
+                Inline::plain(flags)
+            } else {
+                Inline::NOBODYS
+            },
             weigher: config.weigher,
             listener: config.listener,
             shared: Padded(Shared {
@@ -176,8 +180,8 @@ where
         Generation::from_raw(self.shared.generation.load(Relaxed))
     }
 
-    /// The state word of an entry that has no deadline and that no invalidation covers. With a time to
-    /// idle it is even, which no inline word is, and not the address of anything.
+    /// The state word of an entry that has no deadline and that no invalidation covers; with a time to
+    /// idle one that no entry has.
     #[inline]
     fn plain_state(&self) -> usize {
         self.generation().in_plain_word() | self.plain
@@ -334,8 +338,9 @@ where
         self.0.shared.timed.load(Relaxed) || self.0.shared.debris.load(Relaxed) > 0
     }
 
-    fn is_dead(&self, node: &Node<K, V>) -> bool {
-        self.0.judge(node, self.1).is_dead()
+    fn death(&self, node: &Node<K, V>) -> Option<RemovalCause> {
+        let judgement = self.0.judge(node, self.1);
+        judgement.is_dead().then(|| Engine::<K, V, S>::cause_of_death(&judgement))
     }
 }
 
@@ -417,9 +422,4 @@ where
             .field("capacity", &self.capacity())
             .finish_non_exhaustive()
     }
-}
-
-/// Frees whatever can be freed, for a thread that is not in an operation.
-pub(crate) fn own_stripe() -> Stripe {
-    thread_stripe()
 }

@@ -6,12 +6,13 @@ use std::ptr;
 use super::{After, Engine, Eye, GROW_LOAD_IN_TEN, Judgement, Outlet, View};
 use crate::builder::InsertOptions;
 use crate::error::{Refused, RefusedReason};
-use crate::freshness::{DRAWS, Durations, Inline, NEVER};
+use crate::evict::{Evict, Judge, Victim};
+use crate::freshness::{DRAWS, Durations, Generation, Inline, NEVER};
 use crate::listener::RemovalCause;
 use crate::node::{Extra, Initial, Node, Tail};
 use crate::stats::Event;
 use crate::sync::{AtomicU64, Relaxed};
-use crate::table::reclaim::Guard;
+use crate::table::reclaim::{self, Guard};
 use crate::table::word::Policy;
 use crate::table::{Commit, Found, Owned, Probe};
 use crate::tags;
@@ -48,6 +49,8 @@ pub(crate) enum Decision<V> {
 /// A node that is ready to be stored.
 struct Prepared<'e, K, V> {
     node: Owned<'e, Node<K, V>>,
+    /// The generation that its state says.
+    generation: Generation,
     weight: u64,
     version: Option<u64>,
 }
@@ -77,7 +80,9 @@ where
         }
         let hash = self.hash(&key);
         let prepared = self.prepare(key, value, options)?;
-        self.operate(|guard, after| self.store(hash, prepared, rule, &mut allow, guard, after))
+        self.operate(|guard, after| {
+            self.store(hash, prepared, options, rule, &mut allow, guard, after)
+        })
     }
 
     /// Builds the node, outside of any critical step. Runs the weigher.
@@ -88,7 +93,7 @@ where
         options: &InsertOptions,
     ) -> Result<Prepared<'_, K, V>, Refused<V>> {
         let refuse = |value, reason| {
-            self.recorder.count(Event::Refused, super::own_stripe());
+            self.recorder.count(Event::Refused, reclaim::stripe());
             Err(Refused::new(value, reason))
         };
         if options.too_short {
@@ -110,12 +115,13 @@ where
         if weight > self.capacity() && self.capacity() > 0 {
             return refuse(value, self.too_heavy(weight));
         }
+        let generation = self.generation();
         let (state, now) = self.initial_state(options);
         let tail = self.flags.is_heavy().then(|| Tail { weight, touched: AtomicU64::new(now) });
         let node = Node::allocate(state, key, value, tail);
         // SAFETY: just allocated, and freed as it was by `Node::free`.
         let node = unsafe { Owned::from_raw(node, self.map.limbo()) };
-        Ok(Prepared { node, weight, version: options.version })
+        Ok(Prepared { node, generation, weight, version: options.version })
     }
 
     fn too_heavy(&self, weight: u64) -> RefusedReason {
@@ -183,19 +189,27 @@ where
     }
 
     /// Stores a prepared node: probe, then replace or commit, until one of them is not overtaken.
+    #[expect(clippy::too_many_arguments, reason = "one caller; a struct for it would say no more")]
     fn store<'e>(
         &'e self,
         hash: u64,
         prepared: Prepared<'e, K, V>,
+        options: &InsertOptions,
         rule: Rule,
         allow: &mut impl FnMut(&View<'_, K, V>) -> bool,
         guard: &'e Guard,
         after: &mut After<'_, K, V, S>,
     ) -> Result<Stored, Refused<V>> {
-        let Prepared { mut node, weight, version } = prepared;
+        let Prepared { mut node, mut generation, weight, version } = prepared;
         let mut place = None;
         loop {
             let probe = self.map.probe(hash, |other| *other.key() == *node.node().key(), guard);
+            if generation != self.generation() {
+                // All were invalidated since the node was prepared. It must not take the place of an
+                // entry that is newer than that.
+                generation = self.generation();
+                node.node().reset_state(self.initial_state(options).0);
+            }
             match probe {
                 Probe::Found(found) => {
                     let judgement = self.judge(found.node(), guard);
@@ -303,6 +317,9 @@ where
         self.count_gone(cause, old_weight, guard);
         self.settle(change, ptr::from_ref(new.node()), guard, after);
         after.notice(old.node(), cause);
+        if self.map.is_growing(guard) {
+            self.map.help_growth(guard);
+        }
         self.sweep_one(guard, after);
     }
 
@@ -328,26 +345,21 @@ where
     /// Pays for weight that was committed: from the free budget, or with the weight of others.
     fn settle<'e>(
         &'e self,
-        mut debt: i64,
+        debt: i64,
         protect: *const Node<K, V>,
         guard: &'e Guard,
         after: &mut After<'_, K, V, S>,
     ) {
-        if debt < 0 {
-            self.evict.discharge(-debt);
-        }
-        while debt > 0 && !self.evict.charge(debt, false) {
+        let mut debt = Debt { evict: &self.evict, left: debt };
+        while debt.left > 0 && !debt.charge() {
             let Some(weight) = self.evict_one(protect, guard, after) else {
                 // Nothing else is left: what is accounted is being taken out by other threads, which
                 // have not yet said so.
-                self.evict.charge(debt, true);
                 break;
             };
-            debt -= signed(weight);
-            if debt < 0 {
-                self.evict.discharge(-debt);
-            }
+            debt.left -= signed(weight);
         }
+        drop(debt);
         self.shrink(guard, after);
     }
 
@@ -369,14 +381,9 @@ where
         guard: &'e Guard,
         after: &mut After<'_, K, V, S>,
     ) -> Option<u64> {
-        let victim = self.evict.evict(&self.map, &Eye(self, guard), protect, guard)?;
-        let node = victim.found.node();
-        let cause = if victim.dead {
-            Self::cause_of_death(&self.judge(node, guard))
-        } else {
-            RemovalCause::Evicted
-        };
-        Some(self.gone(node, victim.found.policy(), cause, guard, after))
+        let Victim { found, cause } =
+            self.evict.evict(&self.map, &Eye(self, guard), protect, guard)?;
+        Some(self.gone(found.node(), found.policy(), cause, guard, after))
     }
 
     /// Makes room in a full chain: by growth if the table is due for it, else by evicting one of the
@@ -391,27 +398,21 @@ where
         if self.len() > 2 * self.map.buckets(guard) as u64 && self.map.start_growth(guard) {
             return true;
         }
-        let mut worst: Option<(u8, Found<'e, Node<K, V>>)> = None;
+        let eye = Eye(self, guard);
+        let mut worst: Option<(u8, Victim<'e, Node<K, V>>)> = None;
         self.map.visit(hash, guard, |found| {
-            let rank = if self.judge(found.node(), guard).is_dead() {
-                0
-            } else {
-                1 + found.policy().frequency() + 4 * u8::from(found.policy().is_main())
-            };
+            let death = eye.death(found.node());
+            let policy = found.policy();
+            let worth = 1 + policy.frequency() + 4 * u8::from(policy.is_main());
+            let rank = if death.is_some() { 0 } else { worth };
             if worst.as_ref().is_none_or(|(least, _)| rank < *least) {
-                worst = Some((rank, found));
+                let cause = death.unwrap_or(RemovalCause::Evicted);
+                worst = Some((rank, Victim { found, cause }));
             }
         });
-        let Some((rank, found)) = worst else { return false };
-        if self.map.remove(&found, guard) {
-            let cause = if rank == 0 {
-                Self::cause_of_death(&self.judge(found.node(), guard))
-            } else {
-                RemovalCause::Evicted
-            };
-            let weight = self.gone(found.node(), found.policy(), cause, guard, after);
-            self.evict.discharge(signed(weight));
-        }
+        let Some((_, Victim { found, cause })) = worst else { return false };
+        // If it fails, another thread changed the chain: there may be room now.
+        self.take(&found, cause, guard, after);
         true
     }
 
@@ -491,7 +492,7 @@ where
         guard: &'e Guard,
         after: &mut After<'_, K, V, S>,
     ) -> Result<Option<Stored>, Refused<V>> {
-        let Prepared { node, weight, version } = prepared;
+        let Prepared { node, weight, version, .. } = prepared;
         match probe {
             Probe::Found(old) => {
                 let judgement = found.expect("it was found").1;
@@ -543,6 +544,32 @@ where
         self.evict.discharge(signed(weight));
         self.gone(found.node(), found.policy(), cause, guard, after);
         true
+    }
+}
+
+/// Committed weight that is not accounted yet. What is left of it when it is dropped is accounted
+/// regardless, also when user code panics in between.
+struct Debt<'e> {
+    evict: &'e Evict,
+    left: i64,
+}
+
+impl Debt<'_> {
+    /// Pays it from the free budget, if that suffices.
+    fn charge(&mut self) -> bool {
+        let paid = self.evict.charge(self.left, false);
+        if paid {
+            self.left = 0;
+        }
+        paid
+    }
+}
+
+impl Drop for Debt<'_> {
+    fn drop(&mut self) {
+        if self.left != 0 {
+            self.evict.charge(self.left, true);
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod ghost;
 use arrayvec::ArrayVec;
 
 use self::ghost::Id;
+use crate::listener::RemovalCause;
 use crate::sync::{AtomicI64, AtomicU64, Cell, Padded, Relaxed, Striped};
 use crate::table::reclaim::Guard;
 use crate::table::word::Policy;
@@ -53,14 +54,14 @@ pub(crate) trait Judge<N> {
     fn weight(&self, node: &N) -> u64;
     /// Whether nodes must be looked at: there may be dead ones among them.
     fn may_be_dead(&self) -> bool;
-    /// Whether the node is of no use to anyone any more.
-    fn is_dead(&self, node: &N) -> bool;
+    /// Why the node is of no use to anyone any more, if it is not.
+    fn death(&self, node: &N) -> Option<RemovalCause>;
 }
 
 /// An entry that was taken out of the table.
 pub(crate) struct Victim<'g, N> {
     pub(crate) found: Found<'g, N>,
-    pub(crate) dead: bool,
+    pub(crate) cause: RemovalCause,
 }
 
 /// The budget, the regions' sizes and the hands.
@@ -285,8 +286,9 @@ impl Evict {
                 }
             }
             if judge.may_be_dead() {
-                if let Some(dead) = Self::take_dead(map, judge, &mut sample, guard) {
-                    return Some(Victim { found: dead, dead: true });
+                let dead = Self::take_dead(map, judge, &mut sample, guard);
+                if dead.is_some() {
+                    return dead;
                 }
             }
             while let Some(mut next) = Self::choose(&mut sample) {
@@ -302,7 +304,7 @@ impl Evict {
                         let (words, place) = map.ghosts_at(next.bucket(), guard);
                         ghost::put(words, Id::new(place, found.tag()), now);
                     }
-                    return Some(Victim { found, dead: false });
+                    return Some(Victim { found, cause: RemovalCause::Evicted });
                 }
             }
         }
@@ -370,14 +372,14 @@ impl Evict {
         judge: &impl Judge<N>,
         sample: &mut Sample<'g, N>,
         guard: &'g Guard,
-    ) -> Option<Found<'g, N>> {
+    ) -> Option<Victim<'g, N>> {
         let mut index = 0;
         while index < sample.len() {
             let found = sample[index].found(guard);
-            if judge.is_dead(found.node()) {
+            if let Some(cause) = judge.death(found.node()) {
                 sample.swap_remove(index);
                 if map.remove(&found, guard) {
-                    return Some(found);
+                    return Some(Victim { found, cause });
                 }
             } else {
                 index += 1;

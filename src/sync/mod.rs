@@ -19,7 +19,7 @@ mod striped;
 pub(crate) use self::striped::{Cell, Padded, Striped};
 
 mod thread;
-pub(crate) use self::thread::{Stripe, thread_stripe};
+pub(crate) use self::thread::{OwnedStripe, Stripe};
 
 #[cfg(all(test, not(seawall_loom)))]
 pub(crate) mod stall;

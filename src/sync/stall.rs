@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, Sender};
 
 struct Plan {
     left: usize,
+    then: Option<usize>,
     stopped: Sender<()>,
     release: Receiver<()>,
 }
@@ -20,7 +21,12 @@ thread_local! {
 /// Stops the calling thread before its `n`-th atomic operation from now on: it sends on `stopped` and
 /// waits for `release` (or for its sender's end).
 pub(crate) fn stop_at(n: usize, stopped: Sender<()>, release: Receiver<()>) {
-    PLAN.with_borrow_mut(|plan| *plan = Some(Plan { left: n, stopped, release }));
+    PLAN.with_borrow_mut(|plan| *plan = Some(Plan { left: n, then: None, stopped, release }));
+}
+
+/// As [`stop_at`], and a second time before the `then`-th operation after that.
+pub(crate) fn stop_twice(n: usize, then: usize, stopped: Sender<()>, release: Receiver<()>) {
+    PLAN.with_borrow_mut(|plan| *plan = Some(Plan { left: n, then: Some(then), stopped, release }));
 }
 
 /// Disarms the calling thread; returns whether it never came as far as its stop.
@@ -42,6 +48,9 @@ fn point() {
         if let Some(plan) = PLAN.with_borrow_mut(Option::take) {
             let _ = plan.stopped.send(());
             let _ = plan.release.recv();
+            if let Some(left) = plan.then {
+                PLAN.with_borrow_mut(|next| *next = Some(Plan { left, then: None, ..plan }));
+            }
         }
     }
 }

@@ -22,11 +22,6 @@ impl Stripe {
     pub(crate) fn index(self) -> usize {
         self.0
     }
-
-    #[cfg(any(test, seawall_loom))]
-    pub(crate) fn fixed(index: usize) -> Stripe {
-        Stripe(index)
-    }
 }
 
 /// Owns an index for the life of a thread.
@@ -56,6 +51,13 @@ impl OwnedStripe {
     }
 }
 
+impl OwnedStripe {
+    #[inline]
+    pub(crate) fn get(&self) -> Stripe {
+        self.0
+    }
+}
+
 impl Drop for OwnedStripe {
     fn drop(&mut self) {
         let Stripe(index) = self.0;
@@ -66,33 +68,19 @@ impl Drop for OwnedStripe {
     }
 }
 
-thread_local! {
-    static STRIPE: OwnedStripe = OwnedStripe::claim();
-}
-
-/// Returns the calling thread's index; [`Stripe::SHARED`] while its thread-locals are being torn down.
-pub(crate) fn thread_stripe() -> Stripe {
-    STRIPE.try_with(|owned| owned.0).unwrap_or(Stripe::SHARED)
-}
-
 #[cfg(all(test, not(seawall_loom)))]
 mod tests {
     use super::*;
 
     #[test]
-    fn live_threads_never_share_an_index() {
-        let mine = thread_stripe();
-        let other = std::thread::spawn(thread_stripe).join().unwrap();
-        assert_ne!(mine, other);
-        assert_eq!(mine, thread_stripe());
+    fn two_owners_never_have_one_index() {
+        let (mine, other) = (OwnedStripe::claim(), OwnedStripe::claim());
+        assert_ne!(mine.get(), other.get());
     }
 
     #[test]
-    fn an_index_is_given_back_when_its_thread_ends() {
-        let seen: std::collections::HashSet<usize> = (0..600)
-            .map(|_| std::thread::spawn(|| thread_stripe().index()).join().unwrap())
-            .collect();
-        assert!(seen.len() < 300, "{} indices for threads that ran one by one", seen.len());
-        assert!(!seen.contains(&Stripe::SHARED.index()));
+    fn an_index_is_given_back() {
+        let highest = (0..600).map(|_| OwnedStripe::claim().get().index()).max().unwrap();
+        assert!(highest < 300, "index {highest} for one owner after the other");
     }
 }

@@ -162,8 +162,10 @@ impl Bucket {
     #[cfg(test)]
     pub(super) fn holds_word(&self, slot: u32) -> bool {
         match self.slots.get(slot as usize) {
-            Some(own) => !own.load(Acquire).is_null(),
-            None => self.extended_slot(slot, false).is_some_and(|own| !own.load(Acquire).is_null()),
+            Some(own) => !Word::from_raw(own.load(Acquire)).is_free(),
+            None => self
+                .extended_slot(slot, false)
+                .is_some_and(|own| !Word::from_raw(own.load(Acquire)).is_free()),
         }
     }
 
@@ -248,8 +250,9 @@ fn ask_for_huge_pages(start: ptr::NonNull<u8>, len: usize) {
         let gap = start.align_offset(HUGE);
         if len >= gap.saturating_add(HUGE) {
             let len = (len - gap) / HUGE * HUGE;
+            let first = start.as_ptr().wrapping_add(gap).cast();
             // SAFETY: the range lies inside our own allocation; the advice changes no contents.
-            unsafe { libc::madvise(start.as_ptr().add(gap).cast(), len, libc::MADV_HUGEPAGE) };
+            unsafe { libc::madvise(first, len, libc::MADV_HUGEPAGE) };
         }
     }
     #[cfg(not(all(target_os = "linux", not(miri))))]
@@ -275,14 +278,14 @@ impl Buckets {
         self.first.as_ptr()
     }
 
-    /// The bucket at `index`, which must be below `len` (checked in debug builds only: the index comes
-    /// from [`Self::index_of`] or was reduced modulo `len`).
+    /// The bucket at `index`, which must be below `len`.
     #[inline]
     pub(crate) fn at(&self, index: usize) -> &Bucket {
         assert!(index < self.len);
-        // SAFETY: inside the array, which holds `len` buckets (zeroed memory is valid for them) and
-        // lives as long as `self`.
-        unsafe { &*self.first.as_ptr().add(index) }
+        // SAFETY: inside the array, by the assertion.
+        let bucket = unsafe { self.first.add(index) };
+        // SAFETY: the array holds `len` buckets (zeroed memory is valid for them) for as long as `self`.
+        unsafe { bucket.as_ref() }
     }
 
     /// Where a hash belongs: the array divides the range of hashes evenly, so that the buckets of an

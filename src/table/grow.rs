@@ -153,9 +153,10 @@ impl<N: Node, H: Rehash<N>> Map<N, H> {
             if word.is_removed() || word.side() != side {
                 continue;
             }
-            if new.control() != Control::UNINIT || !Self::place(new, place, word.thawed()) {
+            if new.control() != Control::UNINIT {
                 return;
             }
+            Self::place(new, place, word.thawed());
             place += 1;
         }
         if new.change_control(Control::UNINIT, Control::ready(place)) && side == 0 {
@@ -163,26 +164,13 @@ impl<N: Node, H: Rehash<N>> Map<N, H> {
         }
     }
 
-    /// Puts a word into a fixed slot of the new bucket. Returns false if the bucket turned out to be in
-    /// use.
-    fn place(new: &Bucket, slot: u32, word: Word) -> bool {
-        let free = Word::from_raw(ptr::null_mut());
+    /// Puts a word into a fixed slot of the new bucket, unless another helper has done so.
+    ///
+    /// The slot has never been used if this succeeds: a slot that is freed becomes `FREE`, not unused.
+    /// So nothing is put into a bucket that is in use already.
+    fn place(new: &Bucket, slot: u32, word: Word) {
         new.slot_or_extend(slot).expect("I6: not more slots than the old bucket has");
-        if !new.change_word(slot, free, word) {
-            // Another helper placed it, or the bucket is in use.
-            return true;
-        }
-        let control = new.control();
-        if control == Control::UNINIT {
-            return true;
-        }
-        if !control.is_occupied(slot) {
-            // We came after the bucket was published and the node removed again, or its slot would
-            // not have been free; or the node was placed in time and is gone now. In the first case
-            // this takes our word back out; in the second, the word is no longer there (I3).
-            new.change_word(slot, word, free);
-        }
-        false
+        new.change_word(slot, Word::UNUSED, word);
     }
 
     /// Retires the nodes that were removed in the old bucket but not cleaned: they did not move.

@@ -605,7 +605,7 @@ impl<N: Node, H> Map<N, H> {
         }
         // Lost the race: some bit changed, perhaps for this very key. The claim is still ours alone:
         // nobody acts on a word whose bit is clear.
-        let given_back = bucket.change_word(slot, word, Word::from_raw(ptr::null_mut()));
+        let given_back = bucket.change_word(slot, word, Word::FREE);
         debug_assert!(given_back, "I3: a claim is changed by its claimer only");
         Commit::Lost(node)
     }
@@ -622,14 +622,14 @@ impl<N: Node, H> Map<N, H> {
     ) -> Option<u32> {
         let vacant = !control.occupied() & ((1 << CHAIN) - 1);
         for slot in bits(vacant & 1 << first).chain(bits(vacant & !(1 << first))) {
-            let free = Word::from_raw(ptr::null_mut());
             // ORDERING (P1): Acquire, as in `Bucket::word`.
-            let seen = Word::from_raw(bucket.slot_or_extend(slot)?.load(Acquire));
+            let mut seen = Word::from_raw(bucket.slot_or_extend(slot)?.load(Acquire));
             if seen.is_removed() {
                 // Its bit is clear already; whoever cleared it has not come to zeroing it.
                 self.clean(bucket, Seen { slot, word: seen }, guard);
+                seen = Word::FREE;
             }
-            if (seen.is_free() || seen.is_removed()) && bucket.change_word(slot, free, word) {
+            if seen.is_free() && bucket.change_word(slot, seen, word) {
                 return Some(slot);
             }
         }
@@ -690,7 +690,7 @@ impl<N: Node, H> Map<N, H> {
             }
         }
         // I3: the bit has been clear since the word was REMOVED, or the word is no longer there.
-        if bucket.change_word(slot, word, Word::from_raw(ptr::null_mut())) {
+        if bucket.change_word(slot, word, Word::FREE) {
             // SAFETY: I2: the word is in no slot any more; one thread zeroes it.
             unsafe { self.limbo.retire(word.node::<()>(), Kind::Whole, guard) };
         }
@@ -698,7 +698,7 @@ impl<N: Node, H> Map<N, H> {
 }
 
 impl<N: Node, H: Rehash<N>> Map<N, H> {
-    /// Calls `visit` with each live node of the bucket that a hash belongs to, all of which were there
+    /// Calls `visit` with each live node of the bucket that a hash belongs to; all their keys were there
     /// at one instant. Returns the lowest hash of the next bucket, or `None` after the last.
     pub(crate) fn visit<'g>(
         &'g self,
@@ -715,6 +715,9 @@ impl<N: Node, H: Rehash<N>> Map<N, H> {
                 break (table, index);
             }
             if bucket.control() == Control::UNINIT {
+                if Self::previous(table, guard).is_none() {
+                    return table.buckets.end_of(index);
+                }
                 self.make_ready(table, index, guard);
             }
         };
@@ -774,19 +777,18 @@ impl<N: Node, H: Rehash<N>> Map<N, H> {
         }
     }
 
-    /// Calls `visit` with each live node of the bucket at a position (modulo the table's length); with
-    /// none if the bucket is being changed or moved.
+    /// Calls `visit` with each live node of the bucket at a position; positions beyond the last bucket
+    /// wrap round.
     pub(crate) fn visit_at<'g>(
         &'g self,
         position: u64,
         guard: &'g Guard,
-        mut visit: impl FnMut(Found<'g, N>),
+        visit: impl FnMut(Found<'g, N>),
     ) {
-        let mut sample = ArrayVec::<Sampled<'g, N>, { CHAIN as usize }>::new();
-        self.sample(position, &mut sample, |_| 0, guard);
-        for sampled in &sample {
-            visit(sampled.found(guard));
-        }
+        let buckets = &self.root(guard).buckets;
+        let index = wrapped(position, buckets.len());
+        let hash = index.checked_sub(1).and_then(|before| buckets.end_of(before)).unwrap_or(0);
+        self.visit(hash, guard, visit);
     }
 
     /// The eight ghost words of the group that a hash's bucket belongs to, and the bucket's place in

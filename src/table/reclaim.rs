@@ -15,10 +15,10 @@
 //! | R2 | the deferred closure sets `ready` | `free_ready` loads it | all reads of pins that ended before |
 
 #[cfg(not(seawall_loom))]
-pub(crate) use self::real::{Guard, Limbo, check_read, pin};
+pub(crate) use self::real::{Guard, Limbo, check_read, pin, stripe};
 
 #[cfg(seawall_loom)]
-pub(crate) use self::model::{Guard, Limbo, check_read, pin};
+pub(crate) use self::model::{Guard, Limbo, check_read, pin, stripe};
 
 /// What a retired pointer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,21 +73,21 @@ mod real {
 
     use super::{Garbage, Kind};
     use crate::sync::{
-        AcqRel, Acquire, AtomicBool, AtomicPtr, AtomicUsize, Cell, Relaxed, Release, Stripe,
-        Striped, thread_stripe,
+        AcqRel, Acquire, AtomicBool, AtomicPtr, AtomicUsize, Cell, OwnedStripe, Relaxed, Release,
+        Stripe, Striped,
     };
 
     static COLLECTOR: LazyLock<Collector> = LazyLock::new(Collector::new);
 
     struct Local {
         handle: LocalHandle,
-        stripe: Stripe,
+        stripe: OwnedStripe,
     }
 
     thread_local! {
         static LOCAL: Local = Local {
             handle: COLLECTOR.register(),
-            stripe: thread_stripe(),
+            stripe: OwnedStripe::claim(),
         };
     }
 
@@ -107,7 +107,7 @@ mod real {
     #[inline]
     pub(crate) fn pin() -> Guard {
         LOCAL
-            .try_with(|local| Guard { inner: local.handle.pin(), stripe: local.stripe })
+            .try_with(|local| Guard { inner: local.handle.pin(), stripe: local.stripe.get() })
             .unwrap_or_else(|_| pin_without_local())
     }
 
@@ -115,6 +115,11 @@ mod real {
     #[cold]
     fn pin_without_local() -> Guard {
         Guard { inner: COLLECTOR.register().pin(), stripe: Stripe::SHARED }
+    }
+
+    /// The calling thread's stripe.
+    pub(crate) fn stripe() -> Stripe {
+        LOCAL.try_with(|local| local.stripe.get()).unwrap_or(Stripe::SHARED)
     }
 
     impl Guard {
@@ -478,8 +483,7 @@ mod real {
                 pin().inner.flush();
                 idle = if self.open.load(Relaxed) < before { 0 } else { idle + 1 };
             }
-            let stripe = thread_stripe();
-            let (count, own) = self.heaps.of(stripe);
+            let (count, own) = self.heaps.of(stripe());
             for heap in self.heaps.iter() {
                 self.free_ready_of(heap, usize::MAX, count, own);
             }
@@ -533,6 +537,10 @@ mod model {
 
     pub(crate) fn pin() -> Guard {
         Guard { at: RETIREMENTS.fetch_add(0, AcqRel) }
+    }
+
+    pub(crate) fn stripe() -> Stripe {
+        Stripe::SHARED
     }
 
     impl Guard {

@@ -223,3 +223,67 @@ fn stalled_before(operation: Operation, stop: usize, growing: bool) -> bool {
     assert_eq!(census.alive(), 0, "{operation:?} stopped at {stop}: nodes leaked");
     came_to_stop
 }
+
+/// A helper of a growth that is about to place a node stands still while the bucket is published and the
+/// node removed and retired. Going on for one step, it must not put the node back where a writer that
+/// found it before would take it for live.
+#[test]
+fn a_late_helper_brings_no_address_back() {
+    let _alone = alone();
+    for helper_stop in 0..40 {
+        for writer_stop in 0..40 {
+            if !late_helper(helper_stop, writer_stop) {
+                break;
+            }
+            if cfg!(miri) && writer_stop > 4 {
+                break;
+            }
+        }
+    }
+}
+
+/// Returns false if one of the two ended before it came to its stop.
+fn late_helper(helper_stop: usize, writer_stop: usize) -> bool {
+    let toy = Arc::new(Toy::new(1));
+    let name = key(3, 3, 3);
+    toy.put(name, 10);
+    toy.map.start_growth(&pin());
+    let (stopped, helper_stands) = channel();
+    let (let_helper_go, may_go) = channel();
+    let helper = {
+        let toy = Arc::clone(&toy);
+        thread::spawn(move || {
+            stall::stop_twice(helper_stop, 1, stopped, may_go);
+            toy.map.help_growth(&pin());
+            stall::disarm();
+        })
+    };
+    if helper_stands.recv().is_err() {
+        return false;
+    }
+    let (stopped, writer_stands) = channel();
+    let (let_writer_go, may_go) = channel::<()>();
+    let writer = {
+        let toy = Arc::clone(&toy);
+        thread::spawn(move || {
+            stall::stop_at(writer_stop, stopped, may_go);
+            let replaced = toy.put(name, 33);
+            stall::disarm();
+            replaced
+        })
+    };
+    let came_to_stop = writer_stands.recv().is_ok();
+    let removed = if came_to_stop { toy.remove(name) } else { None };
+    let _ = let_helper_go.send(());
+    let _ = helper_stands.recv();
+    drop(let_writer_go);
+    let replaced = writer.join().unwrap();
+    drop(let_helper_go);
+    helper.join().unwrap();
+    assert!(removed.is_none() || removed != replaced, "remove and replace both took one node");
+    toy.validate();
+    let census = toy.census.clone();
+    drop(Arc::into_inner(toy).unwrap());
+    assert_eq!(census.alive(), 0);
+    came_to_stop
+}

@@ -85,6 +85,13 @@ impl Word {
         Word(raw)
     }
 
+    /// A slot that nothing was ever put into.
+    pub(crate) const UNUSED: Word = Word(std::ptr::null_mut());
+
+    /// A slot that is free again. It differs from [`Self::UNUSED`], so that a helper of a growth that
+    /// comes late can tell: it places words in unused slots only.
+    pub(crate) const FREE: Word = Word(std::ptr::without_provenance_mut(Self::SIDE));
+
     #[inline]
     pub(crate) fn raw(self) -> *mut () {
         self.0
@@ -137,7 +144,7 @@ impl Word {
 
     #[inline]
     pub(crate) fn is_free(self) -> bool {
-        self.0.is_null()
+        self.0.addr() & !Self::SIDE == 0
     }
 
     #[inline]
@@ -202,8 +209,8 @@ pub(crate) enum BucketState {
 /// A value of a control word. Each change raises the version, so an equal value means: no change.
 ///
 /// The version has 38 bits. It cannot come round while anyone could compare an old value: whoever
-/// holds one is pinned, every second change retires a node of at least 16 bytes that this pin keeps
-/// from being freed, and 2^37 of them do not fit into memory.
+/// holds one is pinned, every second change retires a node of at least 8 bytes that this pin keeps from
+/// being freed, and 2^37 of them do not fit into memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Control(u64);
 
