@@ -91,12 +91,6 @@ impl Tags {
         Tags { map, len: AtomicU64::new(0), broom: AtomicU64::new(0) }
     }
 
-    /// Returns how many tags are known.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> u64 {
-        self.len.load(Relaxed)
-    }
-
     /// Returns the tag's stamp for an entry that is made now.
     pub(crate) fn stamp(&self, name: &Arc<str>) -> Stamp {
         let hash = self.map.hasher().hash(name);
