@@ -73,14 +73,16 @@ impl<K, V> Builder<K, V> {
 }
 
 impl<K, V, S> Builder<K, V, S> {
-    /// Bounds the cache by the number of entries. Zero is legal: nothing is kept.
+    /// Bounds the cache by the number of entries. Zero is legal: nothing is kept. More than 2^61 count as
+    /// 2^61; [`Cache::capacity`] says what counts.
     pub fn max_entries(mut self, entries: u64) -> Self {
         self.max_entries = Some(entries);
         self
     }
 
     /// Bounds the cache by the sum of its entries' weights, in the unit of the
-    /// [`weigher`](Self::weigher). Zero is legal: nothing is kept.
+    /// [`weigher`](Self::weigher). Zero is legal: nothing is kept. More than 2^61 counts as 2^61;
+    /// [`Cache::capacity`] says what counts. The heaviest value that can be stored is as heavy as that.
     ///
     /// Nothing is allocated up front for it; the table grows with the number of entries.
     pub fn max_weight(mut self, weight: u64) -> Self {
@@ -96,14 +98,15 @@ impl<K, V, S> Builder<K, V, S> {
     }
 
     /// How heavy an entry is; called once for each value that is to be stored, before anything else is
-    /// done, and outside every critical step. Every entry weighs at least 1, so that entries without
+    /// done with it. It may call the cache. Every entry weighs at least 1, so that entries without
     /// weight cannot pile up. Without a weigher every entry weighs 1.
     pub fn weigher(mut self, weigher: impl Fn(&K, &V) -> u64 + Send + Sync + 'static) -> Self {
         self.weigher = Some(Box::new(weigher));
         self
     }
 
-    /// How long a value is fresh. Without it, values are fresh until they are replaced or
+    /// How long a value is fresh, counted from the call that stores it: from before a predicate of
+    /// [`Cache::replace_if`] is asked, after the weigher. Without it, values are fresh until they are replaced or
     /// invalidated, and no clock is read. Zero means: stale at once (see
     /// [`stale_while_revalidate`](Self::stale_while_revalidate)), or dead at once without a window.
     /// [`Duration::MAX`] means: for ever.
@@ -113,7 +116,8 @@ impl<K, V, S> Builder<K, V, S> {
     }
 
     /// How long after its freshness a value is still served, marked stale, while it is loaded anew.
-    /// Counted from the end of freshness, never from a failed attempt (RFC 5861).
+    /// Counted from the end of freshness, never from a failed attempt (RFC 5861). Zero by default:
+    /// nothing stale is served. [`Duration::MAX`] means: for ever.
     pub fn stale_while_revalidate(mut self, window: Duration) -> Self {
         self.stale_while_revalidate = window;
         self
@@ -121,13 +125,14 @@ impl<K, V, S> Builder<K, V, S> {
 
     /// How long after its freshness a value may stand in for an error. Counted from the end of
     /// freshness (RFC 5861). Plain reads do not see a value for which only this window is open; see
-    /// [`Cache::get_on_error`].
+    /// [`Cache::get_on_error`]. Zero by default: no error is hidden. [`Duration::MAX`] means: for ever.
     pub fn stale_if_error(mut self, window: Duration) -> Self {
         self.stale_if_error = window;
         self
     }
 
-    /// Lets an entry die when it was not read for this long, whatever its deadlines say. The time of
+    /// Lets an entry die when it was not read for this long, whatever its deadlines say. Zero means: dead
+    /// at once; [`Duration::MAX`] means: no limit. The time of
     /// the last read is kept to within a 64th of this duration, on the early side.
     pub fn time_to_idle(mut self, idle: Duration) -> Self {
         self.time_to_idle = Some(idle);
@@ -145,13 +150,16 @@ impl<K, V, S> Builder<K, V, S> {
     /// Makes a refresh due at a random moment before the end of freshness, exponentially distributed
     /// with this mean (the time that a load takes is a good choice): "optimal probabilistic cache
     /// stampede prevention" (Vattani, Chierichetti, Lowenstein; VLDB 2015). The moment is drawn once,
-    /// when the value is stored; see [`Entry::is_refresh_due`](crate::Entry::is_refresh_due).
+    /// when the value is stored; see [`Entry::is_refresh_due`](crate::Entry::is_refresh_due). For an entry
+    /// with a shorter time to live of its own, that is the mean.
     pub fn early_refresh(mut self, mean: Duration) -> Self {
         self.early_refresh = mean;
         self
     }
 
-    /// The share of the budget for entries that have not proved their worth; 0.1 by default.
+    /// The share of the budget for entries that have not proved their worth; 0.1 by default. Every new
+    /// entry is let in, however popular others are; it stays if it is used, or comes back soon after it was
+    /// evicted.
     pub fn small_share(mut self, fraction: f64) -> Self {
         self.small_share = fraction;
         self

@@ -279,7 +279,13 @@ where
     /// Stores a value, in place of what the key had before.
     ///
     /// Other threads see either the old or the new value, never neither. Evicts until the budget
-    /// holds again; the work for that is bounded (a few buckets, usually one or two).
+    /// holds again. An eviction looks at a few buckets, usually two; at more of them only where nearly all
+    /// are empty, after the capacity was lowered or most entries were removed.
+    ///
+    /// The value it replaces, and what it evicts, is dropped when no thread can be reading it any more: by
+    /// this or another thread's later operations that store or remove, by [`sweep`](Self::sweep), or with
+    /// the cache. While no thread stays pinned, about a hundred of them wait for each thread that writes
+    /// (see [`Stats::garbage`]).
     ///
     /// # Errors
     /// Hands the value back if it is heavier than the whole budget. The old value stays.
@@ -404,12 +410,13 @@ where
         self.engine.remove(key, RemovalCause::Invalidated, |_| ()).is_some()
     }
 
-    /// Makes all entries dead, in constant time (but for one call in many millions, or in 512 within
+    /// Makes all entries dead, in constant time (but for one call in many millions, or in 256 within
     /// one millisecond, that sweeps the table).
     ///
     /// Reads that start after this returned see none of them. They are counted in
     /// [`len`](Self::len) and [`weight`](Self::weight) until they are reclaimed: by inserts as they
-    /// go by, before anything else is evicted, or by [`sweep`](Self::sweep).
+    /// go by, by evictions, which take a dead entry that they come across before a live one, or by
+    /// [`sweep`](Self::sweep).
     pub fn invalidate_all(&self) {
         self.engine.invalidate_all();
     }
@@ -473,17 +480,18 @@ where
         self.engine.capacity()
     }
 
-    /// Changes the budget, and evicts what exceeds it before it returns.
+    /// Changes the budget, and evicts what exceeds it before it returns. Zero is legal: nothing is kept
+    /// any more. The table does not shrink. If the listener panics, all is evicted and told first.
     pub fn set_capacity(&self, capacity: u64) {
         self.engine.set_capacity(capacity);
     }
 
-    /// Looks for dead entries among about `budget` entries, going on where this thread's last sweep
-    /// stopped, and takes them out; returns how many. `usize::MAX` looks at all. Then frees what
+    /// Looks for dead entries among about `budget` entries, going on where the last look stopped, and
+    /// takes them out; returns how many. `usize::MAX` looks at all. Then frees what
     /// waits to be freed, as far as no thread is reading.
     ///
-    /// Nobody needs to call it: inserts look at a bucket each, and eviction takes the dead first. It
-    /// gives memory back while nothing is inserted.
+    /// Nobody needs to call it: inserts and replacements look at a bucket each, and an eviction takes a
+    /// dead entry that it comes across before a live one. It gives memory back while nothing is inserted.
     pub fn sweep(&self, budget: usize) -> usize {
         self.engine.sweep(budget)
     }

@@ -54,7 +54,8 @@ impl<'a, K, V> Entry<'a, K, V> {
     }
 
     /// Returns how old the value was when it was looked up, counting the age that it was inserted
-    /// with. `None` for entries without a deadline, for which no time is kept.
+    /// with. `None` for entries that were inserted without a deadline, age, version or tag: for these no
+    /// time is kept.
     pub fn age(&self) -> Option<Duration> {
         self.0.age()
     }

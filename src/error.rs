@@ -21,8 +21,8 @@ pub enum ConfigError {
     TooShort(&'static str),
     /// A setting needs another one to have any effect, and that one is missing. Names both.
     Needs(&'static str, &'static str),
-    /// A stale window ends before the value would cease to be fresh, or an early refresh would be due
-    /// before the value is made. Names both settings.
+    /// One duration must not be longer than another: an early refresh would be due before the value is
+    /// made. Names both settings.
     Order(&'static str, &'static str),
     /// There is not enough memory for a table of this many entries.
     OutOfMemory {
@@ -69,7 +69,7 @@ pub enum RefusedReason {
     Unweighted,
     /// A duration in the options is above zero and shorter than one millisecond.
     TooShort,
-    /// The options' jitter or window would have no effect because the entry has no deadline.
+    /// The options give a stale window to an entry that has no deadline.
     NoDeadline,
     /// The cache holds a newer version of this key.
     Older {
