@@ -26,9 +26,10 @@ table:      sync
 freshness:  sync clock error
 tags:       sync table
 node:       sync table freshness tags
-evict:      sync table
+options:    clock freshness
+evict:      sync table listener
 guard:      sync clock error
-engine:     sync clock error freshness stats listener table tags node evict builder
+engine:     sync clock error freshness stats listener table tags node options evict
 load:       sync clock error freshness stats listener table tags node evict bloom flight guard engine
 entry:      freshness engine
 builder:    *

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use equivalent::Equivalent;
 
-use crate::builder::{Builder, InsertOptions};
+use crate::builder::Builder;
 use crate::engine::{self, Config, Count, Decision, Engine, Rule, Stored, View};
 use crate::entry::{Entry, EntryState};
 use crate::error::{ConfigError, Refused};
 use crate::freshness::Freshness;
 use crate::iter::{Iter, PinnedIter};
 use crate::listener::RemovalCause;
+use crate::options::InsertOptions;
 use crate::stats::Stats;
 use crate::table::reclaim::{Guard, pin};
 

@@ -168,18 +168,22 @@ mod evict;
 mod freshness;
 mod iter;
 mod listener;
+#[cfg(all(test, seawall_loom))]
+mod models;
 mod node;
+mod options;
 mod stats;
 mod sync;
 mod table;
 mod tags;
 
-pub use self::builder::{Builder, InsertOptions};
+pub use self::builder::Builder;
 pub use self::cache::{Cache, Compute, Computed, Inserted, Pinned};
 pub use self::clock::{Clock, ManualClock};
 pub use self::entry::{Entry, EntryState};
 pub use self::error::{ConfigError, Refused, RefusedReason};
 pub use self::iter::{Iter, PinnedIter};
 pub use self::listener::RemovalCause;
+pub use self::options::InsertOptions;
 pub use self::stats::Stats;
 pub use equivalent::Equivalent;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use crate::freshness::{Deadlines, Flags, Generation, Inline, Profiles};
 use crate::sync::{AcqRel, Acquire, AtomicPtr, AtomicU64, Relaxed};
-use crate::table::reclaim::{Garbage, Guard, Kind};
+use crate::table::reclaim::{Garbage, Guard, Kind, check_read};
 use crate::table::word::Word;
 use crate::table::{self};
 use crate::tags::Stamp;
@@ -156,14 +156,17 @@ impl<K, V> Node<K, V> {
     }
 
     #[inline]
-    pub(crate) fn state<'g>(&self, _guard: &'g Guard) -> State<'g> {
+    pub(crate) fn state<'g>(&self, guard: &'g Guard) -> State<'g> {
         // ORDERING (S1): Acquire pairs with the Release in `change_state`: the extra block.
         let raw = self.state.load(Acquire);
         match Inline::from_addr(raw.addr()) {
             Some(word) => State::Inline(word),
-            // SAFETY: a pointer to a block that is retired only after it was replaced, and the guard
-            // was taken before it was loaded.
-            None => State::Extra(unsafe { &*raw }),
+            None => {
+                check_read(raw, guard);
+                // SAFETY: a pointer to a block that is retired only after it was replaced, and the
+                // guard was taken before it was loaded.
+                State::Extra(unsafe { &*raw })
+            }
         }
     }
 

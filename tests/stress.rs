@@ -313,8 +313,8 @@ where
             31..60 => self.hand.advance(Duration::from_millis(3)),
             60..70 => {
                 let stats = cache.stats();
-                assert!(stats.evicted <= stats.inserts);
-                assert!(cache.len() as u64 <= self.keys + THREADS);
+                // Each thread may have stored one entry that it has not counted yet.
+                assert!(stats.evicted <= stats.inserts + THREADS);
             }
             _ => {}
         }

@@ -288,9 +288,8 @@ impl Model {
             Life::Dead(cause) => (old.id, cause),
         });
         self.entries.insert(key, new);
-        match gone {
-            Some((_, cause)) => self.count_gone(cause, 0),
-            None => {}
+        if let Some((_, cause)) = gone {
+            self.count_gone(cause, 0);
         }
         if live.is_some() {
             (Outcome::Replaced, gone)

@@ -6,6 +6,7 @@
 
 mod invalidate;
 mod read;
+mod settle;
 mod write;
 
 use std::any::Any;

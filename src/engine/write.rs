@@ -1,24 +1,19 @@
-//! Storing: insert, replace, compute, and the evictions that follow.
+//! Storing: insert, replace, compute.
 
 use std::hash::{BuildHasher, Hash};
-use std::ptr;
 
-use super::{After, Engine, Eye, GROW_LOAD_IN_TEN, Judgement, Outlet, View};
-use crate::builder::InsertOptions;
+use super::{After, Engine, Judgement, View};
 use crate::error::{Refused, RefusedReason};
-use crate::evict::{Evict, Judge, Victim};
 use crate::freshness::{DRAWS, Durations, Generation, Inline, NEVER};
 use crate::listener::RemovalCause;
 use crate::node::{Extra, Initial, Node, Tail};
+use crate::options::InsertOptions;
 use crate::stats::Event;
 use crate::sync::{AtomicU64, Relaxed};
 use crate::table::reclaim::{self, Guard};
 use crate::table::word::Policy;
 use crate::table::{Commit, Found, Owned, Probe};
 use crate::tags;
-
-/// Entries that an insert evicts beyond its own need while the cache is over its capacity.
-const SHRINK: usize = 2;
 
 /// What may be in the place of a value that is to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -296,139 +291,6 @@ where
         }
     }
 
-    fn settle_replace<'e>(
-        &'e self,
-        old: &Found<'e, Node<K, V>>,
-        new: &Found<'e, Node<K, V>>,
-        weight: u64,
-        judgement: &Judgement<'_>,
-        guard: &'e Guard,
-        after: &mut After<'_, K, V, S>,
-    ) {
-        let cause = if judgement.is_dead() {
-            self.recorder.count(Event::Insert, guard.stripe());
-            Self::cause_of_death(judgement)
-        } else {
-            RemovalCause::Replaced
-        };
-        let old_weight = self.weight(old.node());
-        let change = signed(weight) - signed(old_weight);
-        self.evict.reweighed(change, new.policy(), guard);
-        self.count_gone(cause, old_weight, guard);
-        self.settle(change, ptr::from_ref(new.node()), guard, after);
-        after.notice(old.node(), cause);
-        if self.map.is_growing(guard) {
-            self.map.help_growth(guard);
-        }
-        self.sweep_one(guard, after);
-    }
-
-    fn settle_insert<'e>(
-        &'e self,
-        found: &Found<'e, Node<K, V>>,
-        weight: u64,
-        guard: &'e Guard,
-        after: &mut After<'_, K, V, S>,
-    ) {
-        self.recorder.count(Event::Insert, guard.stripe());
-        let entries = self.evict.entered(weight, found.policy(), guard);
-        self.settle(signed(weight), ptr::from_ref(found.node()), guard, after);
-        if entries.is_some_and(|n| n * 10 > self.map.buckets(guard) as u64 * GROW_LOAD_IN_TEN) {
-            self.map.start_growth(guard);
-        }
-        if self.map.is_growing(guard) {
-            self.map.help_growth(guard);
-        }
-        self.sweep_one(guard, after);
-    }
-
-    /// Pays for weight that was committed: from the free budget, or with the weight of others.
-    fn settle<'e>(
-        &'e self,
-        debt: i64,
-        protect: *const Node<K, V>,
-        guard: &'e Guard,
-        after: &mut After<'_, K, V, S>,
-    ) {
-        let mut debt = Debt { evict: &self.evict, left: debt };
-        while debt.left > 0 && !debt.charge() {
-            let Some(weight) = self.evict_one(protect, guard, after) else {
-                // Nothing else is left: what is accounted is being taken out by other threads, which
-                // have not yet said so.
-                break;
-            };
-            debt.left -= signed(weight);
-        }
-        drop(debt);
-        self.shrink(guard, after);
-    }
-
-    /// Evicts a little of what exceeds the capacity, if it was lowered or charged regardless.
-    fn shrink<'e>(&'e self, guard: &'e Guard, after: &mut After<'_, K, V, S>) {
-        for _ in 0..SHRINK {
-            if !self.evict.is_over() {
-                return;
-            }
-            let Some(weight) = self.evict_one(ptr::null(), guard, after) else { return };
-            self.evict.discharge(signed(weight));
-        }
-    }
-
-    /// Evicts one entry, or reclaims a dead one; returns its weight, which is still in the account.
-    fn evict_one<'e>(
-        &'e self,
-        protect: *const Node<K, V>,
-        guard: &'e Guard,
-        after: &mut After<'_, K, V, S>,
-    ) -> Option<u64> {
-        let Victim { found, cause } =
-            self.evict.evict(&self.map, &Eye(self, guard), protect, guard)?;
-        Some(self.gone(found.node(), found.policy(), cause, guard, after))
-    }
-
-    /// Makes room in a full chain: by growth if the table is due for it, else by evicting one of the
-    /// chain. Returns false if there is nothing to evict.
-    #[cold]
-    fn make_room<'e>(
-        &'e self,
-        hash: u64,
-        guard: &'e Guard,
-        after: &mut After<'_, K, V, S>,
-    ) -> bool {
-        if self.len() > 2 * self.map.buckets(guard) as u64 && self.map.start_growth(guard) {
-            return true;
-        }
-        let eye = Eye(self, guard);
-        let mut worst: Option<(u8, Victim<'e, Node<K, V>>)> = None;
-        self.map.visit(hash, guard, |found| {
-            let death = eye.death(found.node());
-            let policy = found.policy();
-            let worth = 1 + policy.frequency() + 4 * u8::from(policy.is_main());
-            let rank = if death.is_some() { 0 } else { worth };
-            if worst.as_ref().is_none_or(|(least, _)| rank < *least) {
-                let cause = death.unwrap_or(RemovalCause::Evicted);
-                worst = Some((rank, Victim { found, cause }));
-            }
-        });
-        let Some((_, Victim { found, cause })) = worst else { return false };
-        // If it fails, another thread changed the chain: there may be room now.
-        self.take(&found, cause, guard, after);
-        true
-    }
-
-    /// Changes the capacity; evicts at once what exceeds it.
-    pub(crate) fn set_capacity(&self, capacity: u64) {
-        self.evict.set_capacity(capacity);
-        let outlet = Outlet::default();
-        while self.evict.is_over() {
-            let mut after = After::new(self, &outlet);
-            let guard = after.pin();
-            let Some(weight) = self.evict_one(ptr::null(), &guard, &mut after) else { break };
-            self.evict.discharge(signed(weight));
-        }
-        outlet.resume();
-    }
-
     /// Lets `decide` say what is to become of a key, until its decision meets the entry it was made
     /// for.
     pub(crate) fn compute(
@@ -528,51 +390,4 @@ where
             }
         }
     }
-
-    /// Takes a found entry out; returns whether this call did.
-    pub(super) fn take<'e>(
-        &'e self,
-        found: &Found<'e, Node<K, V>>,
-        cause: RemovalCause,
-        guard: &'e Guard,
-        after: &mut After<'_, K, V, S>,
-    ) -> bool {
-        if !self.map.remove(found, guard) {
-            return false;
-        }
-        let weight = self.weight(found.node());
-        self.evict.discharge(signed(weight));
-        self.gone(found.node(), found.policy(), cause, guard, after);
-        true
-    }
-}
-
-/// Committed weight that is not accounted yet. What is left of it when it is dropped is accounted
-/// regardless, also when user code panics in between.
-struct Debt<'e> {
-    evict: &'e Evict,
-    left: i64,
-}
-
-impl Debt<'_> {
-    /// Pays it from the free budget, if that suffices.
-    fn charge(&mut self) -> bool {
-        let paid = self.evict.charge(self.left, false);
-        if paid {
-            self.left = 0;
-        }
-        paid
-    }
-}
-
-impl Drop for Debt<'_> {
-    fn drop(&mut self) {
-        if self.left != 0 {
-            self.evict.charge(self.left, true);
-        }
-    }
-}
-
-fn signed(weight: u64) -> i64 {
-    i64::try_from(weight).unwrap_or(i64::MAX)
 }

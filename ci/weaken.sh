@@ -1,0 +1,272 @@
+#!/usr/bin/env bash
+# Weakens the lock-free protocol in one place at a time and checks that a loom model notices. Each row of
+# the table below is one such mutant; the result of a full run is the table in DESIGN.md section 3.
+#
+# By hand, not in CI: it builds the crate once a row, and takes about as many minutes as there are rows
+# for each quarter of a minute that a build takes.
+#
+# Usage: ci/weaken.sh [PATTERN]     only the rows whose name matches a glob, e.g. 'control*'
+#
+# WEAKEN_TARGET is the target folder of all builds (target/weaken), WEAKEN_LIMIT the seconds that the
+# models of a row may run (300). Fails if a row is not as expected, or its text is not in the source.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+only=${1:-*}
+limit=${WEAKEN_LIMIT:-300}
+export CARGO_TARGET_DIR=${WEAKEN_TARGET:-$PWD/target/weaken}
+export CARGO_PROFILE_RELEASE_DEBUG=0
+export RUSTFLAGS='--cfg seawall_loom -A warnings'
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cp -R src Cargo.toml Cargo.lock README.md "$work"
+mkdir "$work/benches"
+cp benches/*.rs "$work/benches"
+
+rows=0
+wrong=0
+
+report() {
+    printf '%-44s %-10s %s\n' "$@"
+}
+
+# Replaces a text in a file of the copy, which must hold it a number of times.
+replace() {
+    local file=$1 times=$2 old=$3 new=$4 text rest count=0
+    text=$(<"$file")
+    rest=$text
+    while [[ $rest == *"$old"* ]]; do
+        rest=${rest#*"$old"}
+        count=$((count + 1))
+    done
+    [[ $count == "$times" ]] || return 1
+    printf '%s\n' "${text//"$old"/"$new"}" >"$file"
+}
+
+# Runs models and prints which of them failed, and why; nothing if none did.
+failures() {
+    local depth=$1 log=$work/log status=0
+    shift
+    (cd "$work" && LOOM_MAX_PREEMPTIONS=$depth timeout "$limit" \
+        cargo test --quiet --release --lib -- --test-threads 1 --format pretty "$@") \
+        >"$log" 2>&1 || status=$?
+    [[ $status != 0 ]] || return 0
+    if [[ $status == 124 ]]; then
+        echo "TIMEOUT"
+        return
+    fi
+    # A model that aborts leaves its line unfinished.
+    sed -n 's/^test .*::\(loom_[a-z0-9_]*\) \.\.\. *\(ok\)\{0\}\(FAILED.*\)\{0,1\}$/\1/p' "$log" |
+        paste -sd ' ' -
+}
+
+# mutant NAME FILE TIMES OLD NEW DEPTH EXPECTATION MODEL..
+#
+# TIMES: how often OLD is in the file; all of it is replaced. DEPTH: preemptions. MODEL: names of models,
+# or what they begin with. EXPECTATION: `fails`, or `survives: REASON`.
+mutant() {
+    local name=$1 file=$2 times=$3 old=$4 new=$5 depth=$6 expectation=$7 failed got started=$SECONDS
+    shift 7
+    # shellcheck disable=SC2053  # a glob on purpose
+    [[ $name == $only ]] || return 0
+    rows=$((rows + 1))
+    if ! replace "$work/src/$file" "$times" "$old" "$new"; then
+        report "$name" BROKEN "$file has not this text $times times"
+        wrong=$((wrong + 1))
+        return
+    fi
+    if (cd "$work" && cargo test --quiet --release --lib --no-run) >"$work/log" 2>&1; then
+        failed=$(failures "$depth" "$@")
+        case $failed in
+        '') got=survives ;;
+        TIMEOUT) got=timeout ;;
+        *) got=fails ;;
+        esac
+    else
+        got=BROKEN failed="does not build: $(grep -m1 '^error' "$work/log" || true)"
+    fi
+    if [[ $got == fails ]]; then
+        report "$name" killed "at $depth by $failed ($((SECONDS - started)) s)"
+    else
+        report "$name" "$got" "at $depth, $* ($((SECONDS - started)) s) $failed"
+    fi
+    if [[ $got != "${expectation%%:*}" ]]; then
+        report "" UNEXPECTED "$expectation"
+        wrong=$((wrong + 1))
+    elif [[ $got == survives ]]; then
+        report "" "" "${expectation#*: }"
+    fi
+    cp "src/$file" "$work/src/$file"
+}
+
+one_key='loom_only_one_of_two loom_insert_remove_and_read loom_a_slot_changes_hands loom_an_entry_is_whole'
+
+# Orderings of a bucket.
+
+# shellcheck disable=SC2086  # names of models, to be split
+{
+mutant 'control: load Relaxed' table/bucket.rs 1 \
+    'self.control.load(Acquire)' \
+    'self.control.load(crate::sync::Relaxed)' \
+    2 fails $one_key
+
+mutant 'control: CAS Relaxed' table/bucket.rs 1 \
+    'self.control.compare_exchange(from.raw(), to.raw(), AcqRel, Acquire)' \
+    'self.control.compare_exchange(from.raw(), to.raw(), crate::sync::Relaxed, Acquire)' \
+    2 fails $one_key
+
+mutant 'slot: load in word() Relaxed' table/bucket.rs 1 \
+    'self.slot(slot).load(Acquire)' \
+    'self.slot(slot).load(crate::sync::Relaxed)' \
+    2 fails $one_key
+
+mutant 'slot: load in find() Relaxed' table/mod.rs 2 \
+    'Word::from_raw(slot.load(Acquire))' \
+    'Word::from_raw(slot.load(Relaxed))' \
+    2 fails $one_key
+
+mutant 'slot: load in tagged() Relaxed' table/bucket.rs 1 \
+    'self.slots[slot as usize].load(Acquire)' \
+    'self.slots[slot as usize].load(crate::sync::Relaxed)' \
+    2 fails $one_key
+
+mutant 'slot: CAS Relaxed' table/bucket.rs 1 \
+    'self.slot(slot).compare_exchange(from.raw(), to.raw(), AcqRel, Acquire)' \
+    'self.slot(slot).compare_exchange(from.raw(), to.raw(), crate::sync::Relaxed, Acquire)' \
+    2 fails $one_key
+
+mutant 'extension: load of the link Relaxed' table/bucket.rs 1 \
+    'let mut line = next.load(Acquire);
+            if' \
+    'let mut line = next.load(crate::sync::Relaxed);
+            if' \
+    2 fails loom_two_inserters_extend
+
+mutant 'extension: CAS of the link Relaxed' table/bucket.rs 1 \
+    'next.compare_exchange(ptr::null_mut(), line, AcqRel, Acquire)' \
+    'next.compare_exchange(ptr::null_mut(), line, crate::sync::Relaxed, Acquire)' \
+    2 fails loom_two_inserters_extend
+}
+
+# Orderings of growth.
+
+mutant 'root: load Relaxed' table/mod.rs 1 \
+    'let root = self.root.load(Acquire);' \
+    'let root = self.root.load(Relaxed);' \
+    2 fails loom_growth_ loom_removal_while
+
+mutant 'root: CAS Relaxed' table/grow.rs 1 \
+    'self.root.compare_exchange(old, new, AcqRel, Acquire)' \
+    'self.root.compare_exchange(old, new, crate::sync::Relaxed, Acquire)' \
+    2 fails loom_growth_ loom_removal_while
+
+mutant 'previous: load Relaxed' table/mod.rs 1 \
+    'let previous = table.previous.load(Acquire);' \
+    'let previous = table.previous.load(Relaxed);' \
+    2 fails loom_growth_ loom_late_helpers
+
+mutant 'previous: CAS Relaxed' table/grow.rs 1 \
+    'table.previous.compare_exchange(old, ptr::null_mut(), AcqRel, Acquire)' \
+    'table.previous.compare_exchange(old, ptr::null_mut(), crate::sync::Relaxed, Acquire)' \
+    2 fails loom_growth_ loom_late_helpers
+
+mutant 'moved: load Relaxed' table/grow.rs 1 \
+    'table.moved.load(Acquire)' \
+    'table.moved.load(crate::sync::Relaxed)' \
+    2 fails loom_growth_ loom_late_helpers
+
+mutant 'moved: CAS Relaxed' table/grow.rs 1 \
+    'table.moved.compare_exchange(index, index + 1, AcqRel, Acquire)' \
+    'table.moved.compare_exchange(index, index + 1, crate::sync::Relaxed, Acquire)' \
+    2 fails loom_growth_ loom_late_helpers
+
+# Orderings of the state word.
+
+mutant 'state: load Relaxed' node.rs 1 \
+    'let raw = self.state.load(Acquire);' \
+    'let raw = self.state.load(Relaxed);' \
+    2 fails loom_two_marks loom_a_mark
+
+mutant 'state: CAS Relaxed' node.rs 1 \
+    'self.state.compare_exchange(old, new, AcqRel, Relaxed)' \
+    'self.state.compare_exchange(old, new, Relaxed, Relaxed)' \
+    2 fails loom_two_marks loom_a_mark
+
+# Steps of the protocol.
+
+mutant 'find: no validation' table/mod.rs 1 \
+    'Some(hit) if bucket.control() == control => return Some(hit),' \
+    'Some(hit) => return Some(hit),' \
+    2 fails loom_a_slot_changes_hands loom_two_inserters_of_one loom_insert_remove
+
+mutant 'probe: no validation' table/mod.rs 1 \
+    'Some(found) if bucket.control() == control => return Probe::Found(found),' \
+    'Some(found) => return Probe::Found(found),' \
+    2 fails loom_only_one_of_two loom_two_removers loom_insert_remove loom_a_slot_changes_hands
+
+mutant 'clean: the slot before its bit' table/mod.rs 1 \
+    'let Seen { slot, word } = removed;
+        loop {
+            let control = bucket.control();
+            if !control.is_occupied(slot) {
+                break;
+            }
+            if !control.is_ready() || bucket.word(slot) != word {' \
+    'let Seen { slot, word } = removed;
+        if !bucket.change_word(slot, word, Word::FREE) {
+            return;
+        }
+        unsafe { self.limbo.retire(word.node::<()>(), Kind::Whole, guard) };
+        loop {
+            let control = bucket.control();
+            if !control.is_occupied(slot) {
+                break;
+            }
+            if !control.is_ready() {' \
+    2 fails loom_a_slot_changes_hands loom_two_removers loom_insert_remove
+
+mutant 'commit: from whatever the control word is' table/mod.rs 1 \
+    'if bucket.change_control(control, control.with(slot)) {' \
+    'let now = bucket.control();
+        if bucket.change_control(now, now.with(slot)) {' \
+    2 fails loom_only_one_of_two loom_two_inserters_of_one
+
+mutant 'count_use: also in a frozen word' table/word.rs 1 \
+    'Policy::MAX_FREQUENCY && self.is_plain())' \
+    'Policy::MAX_FREQUENCY)' \
+    2 fails loom_a_use_is_counted loom_growth_ loom_removal_while
+
+mutant 'FREE is UNUSED' table/word.rs 1 \
+    'Word(std::ptr::without_provenance_mut(Self::SIDE))' \
+    'Word(std::ptr::null_mut())' \
+    2 fails loom_late_helpers
+
+mutant 'look: words frozen for the other side' table/mod.rs 1 \
+    'word.is_frozen() && word.side() != side' \
+    'word.is_frozen() && word.side() == side + 2' \
+    2 fails loom_removal_while loom_growth_
+
+mutant 'find_slowly: no look whether it moved' table/mod.rs 1 \
+    'let unmoved = bucket.control() == Control::UNINIT;' \
+    'let unmoved = true;' \
+    2 fails loom_removal_while loom_growth_
+
+mutant 'publish: either side retires' table/grow.rs 1 \
+    'Control::ready(place)) && side == 0 {' \
+    'Control::ready(place)) {' \
+    2 fails loom_removal_while
+
+mutant 'mark_stale: generation read too late' engine/invalidate.rs 1 \
+    'self.stale(state, generation)' \
+    'self.stale(state, self.generation())' \
+    2 fails loom_a_mark
+
+mutant 'charge: load and store' evict/mod.rs 1 \
+    'match self.used.compare_exchange(used, sum, Relaxed, Relaxed) {' \
+    'self.used.store(sum, Relaxed);
+            match Ok::<i64, i64>(sum) {' \
+    2 fails loom_two_charges loom_a_charge
+
+printf '%d mutants, %d not as expected\n' "$rows" "$wrong"
+[[ $wrong == 0 ]]
