@@ -200,7 +200,7 @@ impl<K, V, S> Builder<K, V, S> {
     ///
     /// It is called on the thread whose operation took the entry out, after that operation has taken
     /// effect and holds nothing: it may block (its thread only) and call the cache. It gets copies,
-    /// made by `Clone`. Storing a value in place of an equal one, or of itself, is a replacement like
+    /// made by `Clone`; what cannot be copied, because `Clone` panics, it is not told of. Storing a value in place of an equal one, or of itself, is a replacement like
     /// any other. It is not told of what is still there when the cache is dropped. If it panics, it is
     /// still told of the other entries of that operation; then the panic goes on in the caller.
     pub fn removal_listener(

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use equivalent::Equivalent;
@@ -333,7 +334,8 @@ where
     }
 
     /// Stores a value in place of the one that `allow` said yes to: the value that is replaced is the
-    /// very one that it saw last. `allow` may be called more than once, with newer entries.
+    /// very one that it saw last. `allow` may be called more than once, with newer entries. It runs while
+    /// the thread is pinned, and may call the cache.
     ///
     /// # Errors
     /// Hands the value back if the key is absent or `allow` says no, and for the reasons that
@@ -354,7 +356,8 @@ where
     /// The closure is shown the live entry, or `None`. Its decision is applied only if the key still
     /// has that very entry (or still none); otherwise it is called again with the new one. So
     /// concurrent computes of a key happen one after the other, in some order, and no update is lost.
-    /// It may be called any number of times, holds no lock, and may call the cache.
+    /// It may be called any number of times, runs while the thread is pinned, holds no lock, and may call
+    /// the cache.
     ///
     /// ```
     /// use seawall::{Cache, Compute};
@@ -502,6 +505,10 @@ where
         self.engine.stats()
     }
 }
+
+// Whatever user code panics in, an operation has either taken effect or changed nothing.
+impl<K, V, S> UnwindSafe for Cache<K, V, S> {}
+impl<K, V, S> RefUnwindSafe for Cache<K, V, S> {}
 
 impl<K, V, S> fmt::Debug for Cache<K, V, S>
 where

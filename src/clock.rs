@@ -117,20 +117,20 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 #[derive(Clone)]
 struct SystemClock {
     clock: quanta::Clock,
-    start: quanta::Instant,
+    start: u64,
 }
 
 #[cfg(not(miri))]
 impl SystemClock {
     fn new() -> Self {
         let clock = quanta::Clock::new();
-        let start = clock.now();
+        let start = clock.raw();
         SystemClock { clock, start }
     }
 
     #[inline]
     fn millis(&self) -> u64 {
-        millis(self.clock.now().saturating_duration_since(self.start))
+        self.clock.delta_as_nanos(self.start, self.clock.raw()) / 1_000_000
     }
 }
 

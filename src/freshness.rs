@@ -34,7 +34,7 @@ pub(crate) struct Durations {
     pub(crate) revalidate: u64,
     /// From the soft deadline on: stale values are served if a load fails.
     pub(crate) on_error: u64,
-    /// How much of `fresh` the jitter may take away.
+    /// What the jitter takes away from `fresh` for each unit of the draw.
     pub(crate) jitter: u64,
     /// The mean of the time before the soft deadline at which a refresh is due already.
     pub(crate) early: u64,
@@ -46,17 +46,24 @@ impl Durations {
         if self.is_unlimited() {
             return Durations { jitter: 0, early: 0, ..self };
         }
-        let jitter = (self.fresh as f64 * fraction) as u64;
-        Durations { jitter: jitter.min(self.fresh), early: self.early.min(self.fresh), ..self }
+        let most = u64::from(DRAWS - 1);
+        let jitter = (self.fresh as f64 * fraction / most as f64) as u64;
+        let jitter = jitter.min(self.fresh / most);
+        Durations { jitter, early: self.early.min(self.fresh), ..self }
     }
 
     pub(crate) fn is_unlimited(&self) -> bool {
         self.fresh == NEVER
     }
 
+    /// When freshness ends. Read with every hit: no division.
+    #[inline]
+    fn soft(&self, birth: u64, draw: u8) -> u64 {
+        birth.saturating_add(self.fresh - self.jitter * u64::from(draw))
+    }
+
     pub(crate) fn from(self, birth: u64, draw: u8) -> Deadlines {
-        let taken = u128::from(self.jitter) * u128::from(draw) / u128::from(DRAWS - 1);
-        let soft = birth.saturating_add(self.fresh.saturating_sub(taken as u64));
+        let soft = self.soft(birth, draw);
         let early =
             if self.early == 0 { 0 } else { (self.early as f64 * exponential(draw)) as u64 };
         Deadlines {
@@ -247,13 +254,24 @@ impl Inline {
         }
     }
 
+    /// Whether the entry is fresh, from the one deadline that decides it.
+    #[inline]
+    pub(crate) fn is_fresh_at(self, now: u64, profiles: &Profiles) -> bool {
+        let row = &profiles.rows[self.profile()];
+        // ORDERING: Relaxed, as in `Profiles::durations`.
+        let taken = row.jitter.load(Relaxed) * self.draw();
+        self.has_deadlines() && now < self.birth().saturating_add(row.fresh.load(Relaxed) - taken)
+    }
+
+    #[inline]
+    fn draw(self) -> u64 {
+        self.0 >> DRAW_SHIFT & u64::from(DRAWS - 1)
+    }
+
     pub(crate) fn deadlines(self, profiles: &Profiles) -> Deadlines {
         match self.profile() {
             0 => Deadlines::NONE,
-            profile => {
-                let draw = (self.0 >> DRAW_SHIFT) as u8 % DRAWS;
-                profiles.durations(Profile(profile)).from(self.birth(), draw)
-            }
+            profile => profiles.durations(Profile(profile)).from(self.birth(), self.draw() as u8),
         }
     }
 }

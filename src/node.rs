@@ -15,7 +15,7 @@ use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use crate::freshness::{Deadlines, Flags, Generation, Inline, Profiles};
+use crate::freshness::{Deadlines, Flags, Freshness, Generation, Inline, Profiles};
 use crate::sync::{AcqRel, Acquire, AtomicPtr, AtomicU64, Relaxed};
 use crate::table::reclaim::{Garbage, Guard, Kind, check_read};
 use crate::table::word::Word;
@@ -81,6 +81,13 @@ impl State<'_> {
         match self {
             State::Inline(word) => word.has_deadlines(),
             State::Extra(_) => true,
+        }
+    }
+
+    pub(crate) fn freshness_at(&self, now: u64, profiles: &Profiles) -> Freshness {
+        match self {
+            State::Inline(word) if word.is_fresh_at(now, profiles) => Freshness::Fresh,
+            _ => self.deadlines(profiles).at(now),
         }
     }
 

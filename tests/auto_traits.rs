@@ -1,5 +1,7 @@
 //! What may be sent to and shared with other threads, checked when this file is compiled.
 
+#![allow(dead_code, reason = "most is only used by constants, which old compilers do not look at")]
+
 use std::cell::Cell;
 use std::error::Error;
 use std::fmt::Debug;
@@ -17,13 +19,11 @@ use seawall::{
 /// Whether a type has a trait, as a constant: of two constants of one name, the inherent one counts.
 macro_rules! is {
     ($t:ty: $bound:path) => {{
-        #[allow(dead_code, reason = "the inherent constant hides it where there is one")]
         trait Not {
             const IS: bool = false;
         }
         impl<T: ?Sized> Not for T {}
         struct Probe<T: ?Sized>(PhantomData<T>);
-        #[allow(dead_code, reason = "only there for the types that have the trait")]
         impl<T: ?Sized + $bound> Probe<T> {
             const IS: bool = true;
         }

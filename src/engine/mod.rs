@@ -212,10 +212,9 @@ where
         if !state.is_valid(self.generation()) {
             return Judgement { state, now: 0, freshness: Freshness::Dead, invalid: true };
         }
-        let deadlines = state.deadlines(&self.profiles);
         let idles = self.time_to_idle != NEVER;
         let now = if state.has_deadlines() || idles { self.now() } else { 0 };
-        let mut freshness = deadlines.at(now);
+        let mut freshness = state.freshness_at(now, &self.profiles);
         if idles {
             // SAFETY: every node of a cache with a time to idle is allocated with a tail.
             let touched = unsafe { node.tail() }.touched.load(Relaxed);
