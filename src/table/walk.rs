@@ -1,0 +1,129 @@
+//! Walking over buckets: iteration, sweeping, and the eviction hand's samples.
+
+use std::marker::PhantomData;
+use std::ptr;
+
+use arrayvec::ArrayVec;
+
+use super::bucket::Snapshot;
+use super::reclaim::{Guard, check_read};
+use super::word::{Control, Policy, bits};
+use super::{Found, GROUP, Map, Node, Rehash, Sampled, Seen, Table, prefetch, wrapped};
+use crate::sync::AtomicU64;
+
+impl<N: Node, H: Rehash<N>> Map<N, H> {
+    /// Calls `visit` with each live node of the bucket that a hash belongs to; all their keys were there
+    /// at one instant. Returns the lowest hash of the next bucket, or `None` after the last.
+    pub(crate) fn visit<'g>(
+        &'g self,
+        hash: u64,
+        guard: &'g Guard,
+        mut visit: impl FnMut(Found<'g, N>),
+    ) -> Option<u64> {
+        let mut seen = Snapshot::new();
+        let (table, index) = loop {
+            let table = self.root(guard);
+            let index = table.buckets.index_of(hash);
+            let bucket = table.buckets.at(index);
+            if bucket.snapshot(&mut seen) {
+                break (table, index);
+            }
+            if bucket.control() == Control::UNINIT {
+                if Self::previous(table, guard).is_none() {
+                    return table.buckets.end_of(index);
+                }
+                self.make_ready(table, index, guard);
+            }
+        };
+        let bucket = table.buckets.at(index);
+        for &seen in &seen {
+            check_read(seen.word.node::<N>(), guard);
+            // SAFETY: I2: the snapshot was validated, after we pinned.
+            let node = unsafe { &*seen.word.node::<N>() };
+            visit(Found { bucket, seen, node });
+        }
+        table.buckets.end_of(index)
+    }
+
+    /// Adds the live nodes of the bucket at a position to a sample, each with the rank that its policy
+    /// bits give it, for the eviction hand; none if the bucket is being changed or moved. Returns the
+    /// position of the next bucket; positions beyond the last bucket wrap round.
+    ///
+    /// Reads no node, and asks for the next bucket's line.
+    #[inline]
+    pub(crate) fn sample<'g, const ROOM: usize>(
+        &'g self,
+        position: u64,
+        into: &mut ArrayVec<Sampled<'g, N>, ROOM>,
+        rank: impl Fn(Policy) -> u8,
+        guard: &'g Guard,
+    ) -> u64 {
+        let table = self.root(guard);
+        let index = wrapped(position, table.buckets.len());
+        let bucket = table.buckets.at(index);
+        prefetch(ptr::from_ref(bucket).wrapping_add(1));
+        let next = index as u64 + 1;
+        let control = bucket.control();
+        if !control.is_ready() {
+            self.make_ready_if_growing(table, index, guard);
+            return next;
+        }
+        let before = into.len();
+        for slot in bits(control.occupied()) {
+            let word = bucket.word(slot);
+            if !word.is_removed() {
+                let rank = rank(word.policy());
+                let sampled =
+                    Sampled { bucket, seen: Seen { slot, word }, index, rank, node: PhantomData };
+                let _ = into.try_push(sampled);
+            }
+        }
+        if bucket.control() != control {
+            into.truncate(before);
+        }
+        next
+    }
+
+    pub(super) fn make_ready_if_growing(&self, table: &Table, index: usize, guard: &Guard) {
+        let bucket = table.buckets.at(index);
+        if bucket.control() == Control::UNINIT && Self::previous(table, guard).is_some() {
+            self.make_ready(table, index, guard);
+        }
+    }
+
+    /// Calls `visit` with each live node of the bucket at a position; positions beyond the last bucket
+    /// wrap round.
+    pub(crate) fn visit_at<'g>(
+        &'g self,
+        position: u64,
+        guard: &'g Guard,
+        visit: impl FnMut(Found<'g, N>),
+    ) {
+        let buckets = &self.root(guard).buckets;
+        let index = wrapped(position, buckets.len());
+        let hash = index.checked_sub(1).and_then(|before| buckets.end_of(before)).unwrap_or(0);
+        self.visit(hash, guard, visit);
+    }
+
+    /// The eight ghost words of the group that a hash's bucket belongs to, and the bucket's place in
+    /// the group.
+    pub(crate) fn ghosts<'g>(&'g self, hash: u64, guard: &'g Guard) -> (&'g [AtomicU64], usize) {
+        let table = self.root(guard);
+        Self::ghosts_of(table, table.buckets.index_of(hash))
+    }
+
+    /// As [`Self::ghosts`], of the bucket at an index.
+    pub(crate) fn ghosts_at<'g>(
+        &'g self,
+        index: usize,
+        guard: &'g Guard,
+    ) -> (&'g [AtomicU64], usize) {
+        let table = self.root(guard);
+        Self::ghosts_of(table, index % table.buckets.len())
+    }
+
+    pub(super) fn ghosts_of(table: &Table, index: usize) -> (&[AtomicU64], usize) {
+        let group = index / GROUP * GROUP;
+        (&table.ghosts[group..group + GROUP], index % GROUP)
+    }
+}
