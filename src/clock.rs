@@ -32,6 +32,9 @@ pub struct Clock(Source);
 #[derive(Clone)]
 enum Source {
     System(SystemClock),
+    /// With its reading when it was made.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    Coarse(u64),
     Manual(ManualClock),
     Function(Arc<dyn Fn() -> Duration + Send + Sync>),
 }
@@ -42,6 +45,16 @@ impl Clock {
     /// suspended. The first use in a process may take some milliseconds to calibrate.
     pub fn system() -> Self {
         Clock(Source::System(SystemClock::new()))
+    }
+
+    /// Returns the operating system's coarse monotonic clock where there is one (Linux), else the default
+    /// clock. It is several times cheaper to read, and moves in steps of one tick of the kernel (1 to 10
+    /// milliseconds): deadlines fall due up to a tick late.
+    pub fn coarse() -> Self {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        return Clock(Source::Coarse(coarse_millis()));
+        #[cfg(not(all(target_os = "linux", not(miri))))]
+        Self::system()
     }
 
     /// Returns a clock that stands still, and the hand that moves it; for tests.
@@ -62,6 +75,8 @@ impl Clock {
     pub(crate) fn millis(&self) -> u64 {
         match &self.0 {
             Source::System(clock) => clock.millis(),
+            #[cfg(all(target_os = "linux", not(miri)))]
+            Source::Coarse(start) => coarse_millis().saturating_sub(*start),
             Source::Manual(hand) => hand.millis.load(Relaxed),
             Source::Function(now) => millis(now()),
         }
@@ -78,6 +93,8 @@ impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             Source::System(_) => "Clock::system",
+            #[cfg(all(target_os = "linux", not(miri)))]
+            Source::Coarse(_) => "Clock::coarse",
             Source::Manual(_) => "Clock::manual",
             Source::Function(_) => "Clock::from_fn",
         })
@@ -149,5 +166,35 @@ impl SystemClock {
 
     fn millis(&self) -> u64 {
         millis(self.start.elapsed())
+    }
+}
+
+/// The kernel's coarse monotonic clock.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn coarse_millis() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place to write to. The clock exists since Linux 2.6.32.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
+    (time.tv_sec as u64).wrapping_mul(1_000).wrapping_add(time.tv_nsec as u64 / 1_000_000)
+}
+
+#[cfg(all(test, not(seawall_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clocks_of_the_system_go_forward() {
+        for clock in [Clock::system(), Clock::coarse()] {
+            let start = clock.millis();
+            while clock.millis() < start + 20 {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_of_the_users_is_asked_each_time() {
+        let clock = Clock::from_fn(|| Duration::from_millis(7));
+        assert_eq!(clock.millis(), 7);
     }
 }

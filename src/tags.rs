@@ -1,5 +1,6 @@
 //! Tags: a generation for each, so that all entries of a tag are invalidated in constant time.
 
+use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -121,7 +122,11 @@ impl Tags {
                         }
                         Commit::Lost(_) => {}
                         Commit::Full(_) => {
-                            self.map.start_growth(&guard);
+                            let began = self.map.start_growth(&guard);
+                            if !began && !self.map.is_growing(&guard) {
+                                // A chain of 24 in a table that cannot grow: there is no memory.
+                                handle_alloc_error(Layout::new::<TagNode>());
+                            }
                             self.map.help_growth(&guard);
                         }
                     }
