@@ -276,22 +276,18 @@ impl Evict {
                     looked_at += 1;
                 }
             }
-            sample.retain(|sampled| !sampled.is(protect));
-            if sample.is_empty() {
-                // Once round the table without meeting anything. Again, since buckets that were just
-                // being changed were passed over.
-                empty += 1;
-                if empty == 2 {
-                    return None;
-                }
-            }
             if judge.may_be_dead() {
                 let dead = Self::take_dead(map, judge, &mut sample, guard);
                 if dead.is_some() {
                     return dead;
                 }
             }
+            let mut met = false;
             while let Some(mut next) = Self::choose(&mut sample) {
+                if next.is(protect) {
+                    continue;
+                }
+                met = true;
                 if let Some(policy) = clamped(next.policy(), now) {
                     next.stamp(policy);
                 }
@@ -306,6 +302,12 @@ impl Evict {
                     }
                     return Some(Victim { found, cause: RemovalCause::Evicted });
                 }
+            }
+            // Once round the table without meeting anything. Again, since buckets that were just being
+            // changed were passed over.
+            empty += u8::from(!met && looked_at > buckets);
+            if empty == 2 {
+                return None;
             }
         }
     }
