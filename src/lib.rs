@@ -172,6 +172,8 @@ mod listener;
 mod models;
 mod node;
 mod options;
+#[cfg(all(test, not(seawall_loom)))]
+mod stalled;
 mod stats;
 mod sync;
 mod table;

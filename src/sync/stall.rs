@@ -6,6 +6,14 @@
 use std::cell::RefCell;
 use std::sync::atomic::{self, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Pins hold the garbage of all tests in the process: those that stop pinned threads, and those that
+/// count garbage, take turns.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 struct Plan {
     left: usize,

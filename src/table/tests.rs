@@ -1,8 +1,8 @@
 //! Unit tests of the table.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::reclaim::pin;
@@ -92,17 +92,9 @@ fn the_map_agrees_with_a_model() {
     assert_eq!(toy.validate(), model);
 }
 
-/// Pins hold the garbage of all tests in the process: one that stops pinned threads, and one that
-/// counts garbage, take turns.
-static ALONE: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[test]
 fn what_no_pin_holds_is_freed_after_a_bounded_number_of_operations() {
-    let _alone = alone();
+    let _alone = stall::alone();
     let toy = Toy::new(1);
     for round in 0..10_000 {
         toy.put(1, round);
@@ -168,7 +160,7 @@ fn crowded(growing: bool) -> Toy {
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour")]
 fn a_stalled_thread_stops_nobody() {
-    let _alone = alone();
+    let _alone = stall::alone();
     for growing in [false, true] {
         for operation in Operation::ALL {
             let mut stop = 0;
@@ -227,7 +219,7 @@ fn stalled_before(operation: Operation, stop: usize, growing: bool) -> bool {
 /// found it before would take it for live.
 #[test]
 fn a_late_helper_brings_no_address_back() {
-    let _alone = alone();
+    let _alone = stall::alone();
     let step = if cfg!(miri) { 13 } else { 1 };
     for helper_stop in (0..40).step_by(step) {
         for writer_stop in (0..40).step_by(step) {
