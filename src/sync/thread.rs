@@ -80,7 +80,10 @@ mod tests {
 
     #[test]
     fn an_index_is_given_back() {
-        let highest = (0..600).map(|_| OwnedStripe::claim().get().index()).max().unwrap();
+        let highest = (0..if cfg!(miri) { 30 } else { 600 })
+            .map(|_| OwnedStripe::claim().get().index())
+            .max()
+            .unwrap();
         assert!(highest < 300, "index {highest} for one owner after the other");
     }
 }
