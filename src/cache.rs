@@ -286,8 +286,9 @@ where
     ///
     /// The value it replaces, and what it evicts, is dropped when no thread can be reading it any more: by
     /// this or another thread's later operations that store or remove, by [`sweep`](Self::sweep), or with
-    /// the cache. While no thread stays pinned, about a hundred of them wait for each thread that writes
-    /// (see [`Stats::garbage`]).
+    /// the cache. While no thread stays pinned, what waits is about a thirtieth of the capacity for each
+    /// thread that writes, or a hundred entries if that is more, or a few hundred if that is less (see
+    /// [`Stats::garbage`]).
     ///
     /// # Errors
     /// Hands the value back if it is heavier than the whole budget. The old value stays.

@@ -173,6 +173,7 @@ where
             // SAFETY: the CAS took the block out of the node's state word, once; who read it before
             // is pinned.
             unsafe { self.map.limbo().retire(old.as_ptr().cast(), Kind::Extra, guard) };
+            self.note_garbage(1, guard);
         }
     }
 

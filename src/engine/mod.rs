@@ -251,8 +251,16 @@ where
         let weight = self.weight(node);
         self.evict.left(weight, policy, guard);
         self.count_gone(cause, weight, guard);
+        self.note_garbage(weight, guard);
         after.notice(node, cause);
         weight
+    }
+
+    /// Has garbage handed over when much of the capacity waits.
+    fn note_garbage(&self, weight: u64, guard: &Guard) {
+        if self.evict.retired(weight, guard) {
+            self.map.limbo().seal_early(guard);
+        }
     }
 
     fn count_gone(&self, cause: RemovalCause, weight: u64, guard: &Guard) {

@@ -39,6 +39,7 @@ where
         let change = signed(weight) - signed(old_weight);
         self.evict.reweighed(change, new.policy(), guard);
         self.count_gone(cause, old_weight, guard);
+        self.note_garbage(old_weight, guard);
         self.settle(change, ptr::from_ref(new.node()), guard, after);
         after.notice(old.node(), cause);
         if self.map.is_growing(guard) {

@@ -31,6 +31,8 @@ const CLAMPED: u8 = 22;
 const PROMOTE: u8 = 2;
 /// How many units younger an entry of main counts for each use.
 const CREDIT: u8 = 6;
+/// The part of the capacity that each thread may keep waiting to be freed.
+const WAITING: u64 = 64;
 /// Entries that a hand gathers at most before it tells the shared counters.
 const BATCH: i64 = 64;
 /// Buckets that a hand looks at beyond that for an entry of the small region, while that is over its
@@ -98,6 +100,8 @@ struct Hand {
     clock: Cell,
     small: Cell,
     entries: Cell,
+    /// Weight retired since garbage was last handed over.
+    retired: Cell,
 }
 
 impl Hand {
@@ -226,6 +230,18 @@ impl Evict {
             let (hand, own) = self.hands.of(guard.stripe());
             self.move_small(hand, own, change);
         }
+    }
+
+    /// Notes weight that was retired; returns whether so much of the capacity waits that it should be
+    /// handed over.
+    pub(crate) fn retired(&self, weight: u64, guard: &Guard) -> bool {
+        let (hand, own) = self.hands.of(guard.stripe());
+        let sum = hand.retired.add(i64::try_from(weight).unwrap_or(i64::MAX), own);
+        let much = sum.unsigned_abs() > self.capacity() / WAITING;
+        if much {
+            hand.retired.take(own);
+        }
+        much
     }
 
     fn move_small(&self, hand: &Hand, own: bool, change: i64) {

@@ -139,7 +139,9 @@ mod real {
     #[inline]
     pub(crate) fn check_read<T>(_object: *const T, _guard: &Guard) {}
 
-    const PENDING: usize = if cfg!(any(miri, seawall_small)) { 4 } else { 64 };
+    const PENDING: usize = if cfg!(any(miri, seawall_small)) { 4 } else { 256 };
+    /// Fewer than these are not worth a batch.
+    const FEWEST: usize = if cfg!(any(miri, seawall_small)) { 2 } else { 32 };
     const SEALED: usize = 4;
 
     /// Retired objects that are freed together once `ready`, and with them those of an older batch.
@@ -313,6 +315,17 @@ mod real {
                 if !placed {
                     self.seal(heap, vec![tagged], guard);
                 }
+            }
+        }
+
+        /// Hands over what the thread's stripe has pending before it is full, if that is worth it.
+        ///
+        /// A full stripe is cheapest, for those who retire and for readers, who come across the
+        /// collector's work; but the values of a small cache, or a few heavy ones, should not wait for it.
+        pub(crate) fn seal_early(&self, guard: &Guard) {
+            let (heap, own) = self.heaps.of(guard.stripe);
+            if !own || heap.cursor.load(Relaxed) >= FEWEST {
+                self.seal(heap, Vec::new(), guard);
             }
         }
 
@@ -599,6 +612,8 @@ mod model {
             assert!(!twice, "an object was retired twice");
             self.objects.lock().unwrap().push((object, kind));
         }
+
+        pub(crate) fn seal_early(&self, _guard: &Guard) {}
 
         pub(crate) fn free_ready(&self, _stripe: Stripe) {}
 
