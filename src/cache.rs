@@ -461,7 +461,7 @@ where
     }
 
     /// Returns the number of entries, dead ones that are not yet reclaimed included. Sums up counters
-    /// of all threads; operations in progress may or may not be counted.
+    /// of all threads: while others work it may be too high by what they take out meanwhile.
     pub fn len(&self) -> usize {
         usize::try_from(self.engine.len()).unwrap_or(usize::MAX)
     }

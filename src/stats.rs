@@ -119,7 +119,7 @@ impl Recorder {
 
     /// Returns the number of entries: those that came less those that went.
     pub(crate) fn entries(&self) -> u64 {
-        // What went is read first, so that it is never ahead of what came.
+        // What went is read first, so that the number errs on the high side while others work.
         let gone = self
             .sum(Event::Removed)
             .wrapping_add(self.sum(Event::Invalidated))

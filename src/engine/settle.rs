@@ -40,12 +40,10 @@ where
         self.evict.reweighed(change, new.policy(), guard);
         self.count_gone(cause, old_weight, guard);
         self.note_garbage(old_weight, guard);
-        self.settle(change, ptr::from_ref(new.node()), guard, after);
+        // Before the evictions, so that nothing that panics there keeps the listener from hearing of it.
         after.notice(old.node(), cause);
-        if self.map.is_growing(guard) {
-            self.map.help_growth(guard);
-        }
-        self.sweep_one(guard, after);
+        self.settle(change, ptr::from_ref(new.node()), guard, after);
+        self.do_a_share(guard, after);
     }
 
     pub(super) fn settle_insert<'e>(
@@ -61,6 +59,11 @@ where
         if entries.is_some_and(|n| n * 10 > self.map.buckets(guard) as u64 * GROW_LOAD_IN_TEN) {
             self.map.start_growth(guard);
         }
+        self.do_a_share(guard, after);
+    }
+
+    /// Each write's share of the common work: moving buckets of a growing table, sweeping out the dead.
+    fn do_a_share<'e>(&'e self, guard: &'e Guard, after: &mut After<'_, K, V, S>) {
         if self.map.is_growing(guard) {
             self.map.help_growth(guard);
         }
