@@ -1,6 +1,7 @@
 //! The public face: reads, writes, invalidation.
 
 use std::fmt;
+use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
@@ -12,8 +13,10 @@ use crate::engine::{self, Config, Count, Decision, Engine, Rule, Stored, View};
 use crate::entry::{Entry, EntryState};
 use crate::error::{ConfigError, Refused};
 use crate::freshness::Freshness;
+use crate::guard::Limits;
 use crate::iter::{Iter, PinnedIter};
 use crate::listener::RemovalCause;
+use crate::load::{IntoLoad, LoadError, LoadRequest, LoadStats, Loads, Pool, Report};
 use crate::options::InsertOptions;
 use crate::stats::Stats;
 use crate::table::reclaim::{Guard, pin};
@@ -37,7 +40,14 @@ use crate::table::reclaim::{Guard, pin};
 /// # Ok::<(), seawall::Refused<u64>>(())
 /// ```
 pub struct Cache<K, V, S = ahash::RandomState> {
-    engine: Arc<Engine<K, V, S>>,
+    inner: Arc<Inner<K, V, S>>,
+}
+
+struct Inner<K, V, S> {
+    engine: Engine<K, V, S>,
+    loads: Loads<K, V>,
+    report: Report,
+    pool: Pool,
 }
 
 /// What became of a value that was not refused.
@@ -109,14 +119,42 @@ impl<K, V> Cache<K, V> {
 }
 
 impl<K, V, S> Cache<K, V, S> {
+    #[inline]
     pub(crate) fn engine(&self) -> &Engine<K, V, S> {
-        &self.engine
+        &self.inner.engine
+    }
+
+    pub(crate) fn loads(&self) -> &Loads<K, V> {
+        &self.inner.loads
+    }
+
+    pub(crate) fn report(&self) -> &Report {
+        &self.inner.report
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.inner.pool
+    }
+
+    /// Returns the limits in front of the origin, to read and to change while the cache is in use.
+    pub fn limits(&self) -> &Limits {
+        &self.inner.engine.limits
+    }
+
+    /// Returns what this cache's loads have done and are doing.
+    pub fn load_stats(&self) -> LoadStats {
+        let limits = self.limits();
+        LoadStats {
+            in_flight: limits.in_flight(),
+            waiting: limits.waiters(),
+            ..self.report().snapshot()
+        }
     }
 }
 
 impl<K, V, S> Clone for Cache<K, V, S> {
     fn clone(&self) -> Self {
-        Cache { engine: Arc::clone(&self.engine) }
+        Cache { inner: Arc::clone(&self.inner) }
     }
 }
 
@@ -132,8 +170,13 @@ where
     K: Hash + Eq,
     S: BuildHasher,
 {
-    pub(crate) fn from_config(config: Config<K, V, S>) -> Result<Self, ConfigError> {
-        Ok(Cache { engine: Arc::new(Engine::new(config)?) })
+    pub(crate) fn from_config(
+        config: Config<K, V, S>,
+        loads: Loads<K, V>,
+    ) -> Result<Self, ConfigError> {
+        let (report, pool) = (Report::new(), Pool::new(loads.refresh_threads));
+        let inner = Inner { engine: Engine::new(config)?, loads, report, pool };
+        Ok(Cache { inner: Arc::new(inner) })
     }
 
     /// Returns a copy of a key's value: fresh, or stale inside the stale-while-revalidate window.
@@ -160,11 +203,11 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let hash = self.engine.hash(key);
+        let hash = self.engine().hash(key);
         // Pinning takes a few dozen cycles, in which the bucket can be on its way.
-        self.engine.prefetch_bucket(hash);
+        self.engine().prefetch_bucket(hash);
         let guard = pin();
-        self.engine.lookup(key, hash, Count::Use, &guard, |view| Some(read(served(view)?)))
+        self.engine().lookup(key, hash, Count::Use, &guard, |view| Some(read(served(view)?)))
     }
 
     /// Returns a copy of a key's value even if it may only stand in for an error: fresh, or inside
@@ -174,9 +217,9 @@ where
         Q: Hash + Equivalent<K> + ?Sized,
         V: Clone,
     {
-        let hash = self.engine.hash(key);
+        let hash = self.engine().hash(key);
         let guard = pin();
-        self.engine.lookup(key, hash, Count::Nothing, &guard, |view| {
+        self.engine().lookup(key, hash, Count::Nothing, &guard, |view| {
             let entry = Entry::new(view);
             Some((entry.value().clone(), entry.state()))
         })
@@ -197,7 +240,7 @@ where
     /// assert_eq!(total, 3);
     /// ```
     pub fn pin(&self) -> Pinned<'_, K, V, S> {
-        Pinned { engine: &self.engine, guard: pin() }
+        Pinned { engine: self.engine(), guard: pin() }
     }
 
     /// Returns copies of the values of several keys, in their order.
@@ -236,14 +279,14 @@ where
         let mut guard = pin();
         for (chunk, keys) in keys.chunks(AHEAD).enumerate() {
             for (hash, key) in hashes.iter_mut().zip(keys) {
-                *hash = self.engine.hash(key.as_key());
-                self.engine.prefetch_bucket(*hash);
+                *hash = self.engine().hash(key.as_key());
+                self.engine().prefetch_bucket(*hash);
             }
             for hash in &hashes[..keys.len()] {
-                self.engine.prefetch_node(*hash, &guard);
+                self.engine().prefetch_node(*hash, &guard);
             }
             for (place, (key, hash)) in keys.iter().zip(hashes).enumerate() {
-                let entry = self.engine.lookup(key.as_key(), hash, Count::Use, &guard, served);
+                let entry = self.engine().lookup(key.as_key(), hash, Count::Use, &guard, served);
                 read(chunk * AHEAD + place, entry);
             }
             guard.repin();
@@ -265,9 +308,9 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let hash = self.engine.hash(key);
+        let hash = self.engine().hash(key);
         let guard = pin();
-        self.engine.lookup(key, hash, Count::Nothing, &guard, |view| Some(read(served(view)?)))
+        self.engine().lookup(key, hash, Count::Nothing, &guard, |view| Some(read(served(view)?)))
     }
 
     /// Returns whether [`peek`](Self::peek) would return a value.
@@ -308,7 +351,7 @@ where
         value: V,
         options: InsertOptions,
     ) -> Result<Inserted, Refused<V>> {
-        self.engine.insert(key, value, &options, Rule::Any, |_| true).map(Inserted::from)
+        self.engine().insert(key, value, &options, Rule::Any, |_| true).map(Inserted::from)
     }
 
     /// Stores a value if the key has none (or only a dead one).
@@ -331,7 +374,7 @@ where
         value: V,
         options: InsertOptions,
     ) -> Result<Inserted, Refused<V>> {
-        self.engine.insert(key, value, &options, Rule::IfAbsent, |_| true).map(Inserted::from)
+        self.engine().insert(key, value, &options, Rule::IfAbsent, |_| true).map(Inserted::from)
     }
 
     /// Stores a value in place of the one that `allow` said yes to: the value that is replaced is the
@@ -349,7 +392,7 @@ where
     ) -> Result<Inserted, Refused<V>> {
         let options = InsertOptions::new();
         let allow = |view: &View<'_, K, V>| allow(&Entry::new(*view));
-        self.engine.insert(key, value, &options, Rule::IfPresent, allow).map(Inserted::from)
+        self.engine().insert(key, value, &options, Rule::IfPresent, allow).map(Inserted::from)
     }
 
     /// Reads a key's entry and replaces, removes or keeps it as the closure says, as one step.
@@ -389,11 +432,84 @@ where
             Compute::Insert(value) => Decision::Store(value, InsertOptions::new()),
             Compute::InsertWith(value, options) => Decision::Store(value, options),
         };
-        self.engine.compute(&key, decide).map(|computed| match computed {
+        self.engine().compute(&key, decide).map(|computed| match computed {
             engine::Computed::Kept => Computed::Kept,
             engine::Computed::Removed => Computed::Removed,
             engine::Computed::Stored(stored) => Computed::Inserted(stored.into()),
         })
+    }
+
+    /// Returns a key's value, from the cache or from `load`, on this thread; the short form of
+    /// [`load`](Self::load).
+    ///
+    /// Of all callers, blocking and async, that miss a key at the same time one calls its loader; the
+    /// others wait for it.
+    ///
+    /// ```
+    /// use seawall::{Cache, LoadError};
+    ///
+    /// let cache: Cache<String, usize> = Cache::new(100);
+    /// assert_eq!(cache.get_or_load("four", || 4), Ok(4));
+    /// assert_eq!(cache.get_or_load("four", || 5), Ok(4));
+    ///
+    /// let down = || Err::<usize, _>("down");
+    /// assert_eq!(cache.get_or_load("five", down), Err(LoadError::Failed("down")));
+    /// assert_eq!(cache.get_or_load("six", || None::<usize>), Err(LoadError::Absent));
+    /// ```
+    ///
+    /// # Errors
+    /// [`LoadError::Absent`] if there is no such key; else as [`LoadRequest::run`].
+    pub fn get_or_load<Q, R>(
+        &self,
+        key: &Q,
+        load: impl FnOnce() -> R,
+    ) -> Result<V, LoadError<R::Error>>
+    where
+        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+        K: Clone + Send + Sync + 'static,
+        V: Clone + Send + Sync + 'static,
+        S: Send + Sync + 'static,
+        R: IntoLoad<V>,
+        R::Error: Clone + Send + Sync + 'static,
+    {
+        self.load(key).run(|_| load())?.into_value()
+    }
+
+    /// As [`get_or_load`](Self::get_or_load), for a loader that is a future; see
+    /// [`LoadRequest::run_async`].
+    ///
+    /// # Cancel safety
+    /// Dropping the returned future at any point leaves the load, and gives every place back at once.
+    ///
+    /// # Errors
+    /// As [`get_or_load`](Self::get_or_load).
+    pub async fn get_or_load_async<Q, F, R>(
+        &self,
+        key: &Q,
+        load: impl FnOnce() -> F,
+    ) -> Result<V, LoadError<R::Error>>
+    where
+        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+        K: Clone + Send + Sync + 'static,
+        V: Clone + Send + Sync + 'static,
+        S: Send + Sync + 'static,
+        F: Future<Output = R> + Send + 'static,
+        R: IntoLoad<V> + 'static,
+        R::Error: Clone + Send + Sync + 'static,
+    {
+        self.load(key).run_async(|_| load()).await?.into_value()
+    }
+
+    /// Begins a call of get-or-load that can say more about what it wants, and be told more; see
+    /// [`LoadRequest`].
+    pub fn load<'c, Q>(&'c self, key: &'c Q) -> LoadRequest<'c, Q, K, V, S>
+    where
+        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+        K: Clone + Send + Sync + 'static,
+        V: Clone + Send + Sync + 'static,
+        S: Send + Sync + 'static,
+    {
+        LoadRequest::new(self, key)
     }
 
     /// Takes out a key's entry and returns a copy of its value, if it was not dead.
@@ -402,7 +518,7 @@ where
         Q: Hash + Equivalent<K> + ?Sized,
         V: Clone,
     {
-        self.engine.remove(key, RemovalCause::Removed, V::clone)
+        self.engine().remove(key, RemovalCause::Removed, V::clone)
     }
 
     /// Takes out a key's entry; returns whether there was one that was not dead.
@@ -412,7 +528,7 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.engine.remove(key, RemovalCause::Invalidated, |_| ()).is_some()
+        self.engine().remove(key, RemovalCause::Invalidated, |_| ()).is_some()
     }
 
     /// Makes all entries dead, in constant time (but for one call in many millions, or in 256 within
@@ -423,7 +539,7 @@ where
     /// go by, by evictions, which take a dead entry that they come across before a live one, or by
     /// [`sweep`](Self::sweep).
     pub fn invalidate_all(&self) {
-        self.engine.invalidate_all();
+        self.engine().invalidate_all();
     }
 
     /// Takes out every entry for which a predicate returns true; returns how many. Exactly the entries
@@ -433,13 +549,13 @@ where
     /// was there before and still is, is shown. If the predicate panics, the entries that it has
     /// condemned so far are gone, the others stay.
     pub fn invalidate_if(&self, condemn: impl FnMut(&K, &V) -> bool) -> usize {
-        self.engine.invalidate_if(condemn)
+        self.engine().invalidate_if(condemn)
     }
 
     /// Makes all entries dead that were stored with a tag, in constant time; returns whether the tag
     /// is known. They are reclaimed as after [`invalidate_all`](Self::invalidate_all).
     pub fn invalidate_tag(&self, tag: &str) -> bool {
-        self.engine.invalidate_tag(tag)
+        self.engine().invalidate_tag(tag)
     }
 
     /// Ends an entry's freshness now, so that its stale windows begin (without windows it is dead).
@@ -448,7 +564,7 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.engine.mark_stale(key)
+        self.engine().mark_stale(key)
     }
 
     /// Returns an iterator over copies of all entries that a plain read would return.
@@ -463,7 +579,7 @@ where
     /// Returns the number of entries, dead ones that are not yet reclaimed included. Sums up counters
     /// of all threads: while others work it may be too high by what they take out meanwhile.
     pub fn len(&self) -> usize {
-        usize::try_from(self.engine.len()).unwrap_or(usize::MAX)
+        usize::try_from(self.engine().len()).unwrap_or(usize::MAX)
     }
 
     /// Returns whether [`len`](Self::len) is zero.
@@ -477,18 +593,18 @@ where
     /// Neither it nor what is really held exceeds the capacity, but for what operations in progress have
     /// just stored or taken out: one entry for each thread that is in the middle of one.
     pub fn weight(&self) -> u64 {
-        self.engine.used()
+        self.engine().used()
     }
 
     /// Returns the budget.
     pub fn capacity(&self) -> u64 {
-        self.engine.capacity()
+        self.engine().capacity()
     }
 
     /// Changes the budget, and evicts what exceeds it before it returns. Zero is legal: nothing is kept
     /// any more. The table does not shrink. If the listener panics, all is evicted and told first.
     pub fn set_capacity(&self, capacity: u64) {
-        self.engine.set_capacity(capacity);
+        self.engine().set_capacity(capacity);
     }
 
     /// Looks for dead entries among about `budget` entries, going on where the last look stopped, and
@@ -498,12 +614,12 @@ where
     /// Nobody needs to call it: inserts and replacements look at a bucket each, and an eviction takes a
     /// dead entry that it comes across before a live one. It gives memory back while nothing is inserted.
     pub fn sweep(&self, budget: usize) -> usize {
-        self.engine.sweep(budget)
+        self.engine().sweep(budget)
     }
 
     /// Returns what the cache has done and what it holds.
     pub fn stats(&self) -> Stats {
-        self.engine.stats()
+        self.engine().stats()
     }
 }
 

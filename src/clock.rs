@@ -1,10 +1,15 @@
 //! Time: a monotonic clock in milliseconds, the system's or one that a test moves by hand.
 
 use std::fmt;
-use std::sync::Arc;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
-use crate::sync::{AtomicU64, Relaxed};
+use futures_timer::Delay;
+
+use crate::sync::{Acquire, AtomicU64, Relaxed, Release};
 
 /// Where a cache takes its time from.
 ///
@@ -59,7 +64,7 @@ impl Clock {
 
     /// Returns a clock that stands still, and the hand that moves it; for tests.
     pub fn manual() -> (Self, ManualClock) {
-        let hand = ManualClock { millis: Arc::new(AtomicU64::new(0)) };
+        let hand = ManualClock { hand: Arc::default() };
         (Clock(Source::Manual(hand.clone())), hand)
     }
 
@@ -77,8 +82,83 @@ impl Clock {
             Source::System(clock) => clock.millis(),
             #[cfg(all(target_os = "linux", not(miri)))]
             Source::Coarse(start) => coarse_millis().saturating_sub(*start),
-            Source::Manual(hand) => hand.millis.load(Relaxed),
+            Source::Manual(hand) => hand.millis(),
             Source::Function(now) => millis(now()),
+        }
+    }
+}
+
+impl Clock {
+    /// How long it is until a moment, if this clock moves with real time.
+    pub(crate) fn until(&self, at: u64) -> Option<Duration> {
+        match &self.0 {
+            Source::Manual(_) => None,
+            _ if at == u64::MAX => Some(Duration::MAX),
+            _ => Some(Duration::from_millis(at.saturating_sub(self.millis()))),
+        }
+    }
+
+    /// An alarm for a moment; `u64::MAX` never comes.
+    pub(crate) fn alarm(&self, at: u64) -> Alarm {
+        Alarm { clock: self.clone(), at, armed: None }
+    }
+}
+
+/// Wakes a task when a moment has come.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    clock: Clock,
+    at: u64,
+    armed: Option<Armed>,
+}
+
+#[derive(Debug)]
+enum Armed {
+    Real(Delay),
+    /// The number of the sleeper.
+    Manual(u64),
+}
+
+impl Alarm {
+    /// One that never comes.
+    pub(crate) fn never() -> Alarm {
+        let clock = Clock(Source::Function(Arc::new(|| Duration::ZERO)));
+        Alarm { clock, at: u64::MAX, armed: None }
+    }
+
+    /// Whether the moment has come. If not, the task is woken when it has.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.at == u64::MAX {
+            return false;
+        }
+        loop {
+            let left = Duration::from_millis(self.at.saturating_sub(self.clock.millis()));
+            if left.is_zero() {
+                return true;
+            }
+            if let Source::Manual(hand) = &self.clock.0 {
+                let known = match self.armed {
+                    Some(Armed::Manual(number)) => Some(number),
+                    _ => None,
+                };
+                self.armed = Some(Armed::Manual(hand.sleep(known, self.at, cx.waker())));
+                return hand.millis() >= self.at;
+            }
+            if let Some(Armed::Real(delay)) = &mut self.armed {
+                if Pin::new(delay).poll(cx).is_pending() {
+                    return false;
+                }
+            }
+            // Not yet armed, or the timer's clock is ahead of ours.
+            self.armed = Some(Armed::Real(Delay::new(left)));
+        }
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if let (Some(Armed::Manual(number)), Source::Manual(hand)) = (&self.armed, &self.clock.0) {
+            hand.lock().retain(|sleeper| sleeper.number != *number);
         }
     }
 }
@@ -102,26 +182,79 @@ impl fmt::Debug for Clock {
 }
 
 /// Moves a [`Clock::manual`]; clones move the same clock.
+///
+/// Those who wait for a deadline on this clock are woken as it is moved past.
 #[derive(Clone, Debug)]
 pub struct ManualClock {
-    millis: Arc<AtomicU64>,
+    hand: Arc<Hand>,
+}
+
+#[derive(Debug, Default)]
+struct Hand {
+    millis: AtomicU64,
+    sleepers: Mutex<Vec<Sleeper>>,
+    numbers: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Sleeper {
+    number: u64,
+    at: u64,
+    waker: Waker,
 }
 
 impl ManualClock {
     /// Moves the clock on by a duration, of which whole milliseconds count.
     pub fn advance(&self, by: Duration) {
-        let now = self.millis.load(Relaxed);
-        self.millis.store(now.saturating_add(millis(by)), Relaxed);
+        self.move_to(self.millis().saturating_add(millis(by)));
     }
 
     /// Sets the time since the clock was made, also to an earlier one.
     pub fn set(&self, since_start: Duration) {
-        self.millis.store(millis(since_start), Relaxed);
+        self.move_to(millis(since_start));
     }
 
     /// Returns the time since the clock was made.
     pub fn now(&self) -> Duration {
-        Duration::from_millis(self.millis.load(Relaxed))
+        Duration::from_millis(self.millis())
+    }
+
+    /// Returns how many wait for a deadline on this clock: blocked threads and pending tasks.
+    pub fn sleepers(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn millis(&self) -> u64 {
+        // ORDERING: Acquire pairs with the Release in `move_to`: who sees the new time sees what was
+        // done before the clock was moved, as a test expects.
+        self.hand.millis.load(Acquire)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Sleeper>> {
+        self.hand.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn move_to(&self, now: u64) {
+        self.hand.millis.store(now, Release);
+        let due: Vec<Sleeper> = {
+            let mut sleepers = self.lock();
+            let (due, later) =
+                std::mem::take(&mut *sleepers).into_iter().partition(|it| it.at <= now);
+            *sleepers = later;
+            due
+        };
+        due.into_iter().for_each(|sleeper| sleeper.waker.wake());
+    }
+
+    /// Notes whom to wake; returns the sleeper's number.
+    fn sleep(&self, known: Option<u64>, at: u64, waker: &Waker) -> u64 {
+        let number = known.unwrap_or_else(|| self.hand.numbers.fetch_add(1, Relaxed));
+        let mut sleepers = self.lock();
+        match sleepers.iter_mut().find(|sleeper| sleeper.number == number) {
+            Some(sleeper) => sleeper.waker.clone_from(waker),
+            None => sleepers.push(Sleeper { number, at, waker: waker.clone() }),
+        }
+        number
     }
 }
 

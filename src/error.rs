@@ -16,6 +16,8 @@ pub enum ConfigError {
     WeigherWithoutWeight,
     /// A fraction is not a number between 0 and 1. Names the setting and its value.
     Fraction(&'static str, f64),
+    /// A number is out of the range of its setting. Names the setting and the number.
+    Number(&'static str, f64),
     /// A duration above zero is shorter than one millisecond, the unit of all deadlines. Names the
     /// setting.
     TooShort(&'static str),
@@ -39,6 +41,9 @@ impl fmt::Display for ConfigError {
             Self::WeigherWithoutWeight => f.write_str("a weigher has no effect without max_weight"),
             Self::Fraction(setting, value) => {
                 write!(f, "{setting} must be a number from 0 to 1, not {value}")
+            }
+            Self::Number(setting, value) => {
+                write!(f, "{value} is out of the range of {setting}")
             }
             Self::TooShort(setting) => {
                 write!(f, "{setting} must be zero or at least one millisecond")

@@ -153,10 +153,20 @@ pub(crate) struct Flags(u8);
 impl Flags {
     /// Always set in a word that is not a pointer.
     const INLINE: u64 = 1;
+    /// The node has no value.
+    pub(crate) const HOLLOW: Flags = Flags(2);
     /// The node has a tail with its weight and the time of its last use.
     pub(crate) const HEAVY: Flags = Flags(8);
     pub(crate) const NONE: Flags = Flags(0);
     const MASK: u64 = 0xE;
+
+    pub(crate) fn hollow(self) -> Flags {
+        Flags(self.0 | Self::HOLLOW.0)
+    }
+
+    pub(crate) fn is_hollow(self) -> bool {
+        self.0 & Self::HOLLOW.0 != 0
+    }
 
     pub(crate) fn is_heavy(self) -> bool {
         self.0 & Self::HEAVY.0 != 0
@@ -200,7 +210,7 @@ impl Inline {
     }
 
     /// A word that no entry has, whatever its generation.
-    pub(crate) const NOBODYS: usize = (Flags::INLINE | 2) as usize;
+    pub(crate) const NOBODYS: usize = (Flags::INLINE | 4) as usize;
 
     /// Some word without deadlines, where only that matters.
     pub(crate) const SOME: Inline = Inline(Flags::INLINE);

@@ -158,6 +158,8 @@ compile_error!(
     "seawall packs 48-bit addresses and 16 bits of its own into one word: 64-bit targets only"
 );
 
+mod answer;
+pub mod bloom;
 mod builder;
 mod cache;
 mod clock;
@@ -165,9 +167,12 @@ mod engine;
 mod entry;
 mod error;
 mod evict;
+pub mod flight;
 mod freshness;
+pub mod guard;
 mod iter;
 mod listener;
+mod load;
 #[cfg(all(test, seawall_loom))]
 mod models;
 mod node;
@@ -186,6 +191,10 @@ pub use self::entry::{Entry, EntryState};
 pub use self::error::{ConfigError, Refused, RefusedReason};
 pub use self::iter::{Iter, PinnedIter};
 pub use self::listener::RemovalCause;
+pub use self::load::{
+    BoxFuture, ErrorClass, Histogram, IntoLoad, Load, LoadContext, LoadError, LoadRequest,
+    LoadStats, Outcome, Reason, Source, Spawn, WhyStale,
+};
 pub use self::options::InsertOptions;
 pub use self::stats::Stats;
 pub use equivalent::Equivalent;

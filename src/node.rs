@@ -8,15 +8,22 @@
 //! straddles two cache lines these two should share the first.
 //! ```
 //!
-//! Key and value never change once the node is committed. The state word does: it is either an
-//! [`Inline`] word or a pointer to an [`Extra`] block.
+//! The key never changes once the node is committed. The value neither, but that a *hollow* node may be
+//! given one: it holds the place of a key that is being loaded, and the load that ends puts the value
+//! there (N1). The state word changes: it is either an [`Inline`] word or a pointer to an [`Extra`] block.
+//!
+//! | pair | Release | Acquire | what becomes visible |
+//! |---|---|---|---|
+//! | S1 | CAS of the state word | loads of it | the extra block |
+//! | N1 | store of the state word in `fill` | loads of it | the value |
 
-use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use crate::answer::KeyFlight;
 use crate::freshness::{Deadlines, Flags, Freshness, Generation, Inline, Profiles};
-use crate::sync::{AcqRel, Acquire, AtomicPtr, AtomicU64, Relaxed};
+use crate::guard::Attempt;
+use crate::sync::{AcqRel, Acquire, AtomicPtr, AtomicU64, Late, Relaxed};
 use crate::table::reclaim::{Garbage, Guard, Kind, check_read};
 use crate::table::word::Word;
 use crate::table::{self};
@@ -25,10 +32,10 @@ use crate::tags::Stamp;
 #[repr(C)]
 pub(crate) struct Node<K, V> {
     key: K,
-    /// Initialised in every node that was committed.
-    value: MaybeUninit<V>,
+    /// There unless the state says hollow.
+    value: Late<V>,
     /// Bit 0 set: an [`Inline`] word. Clear: a pointer to an [`Extra`] block that the node owns.
-    state: AtomicPtr<Extra>,
+    state: AtomicPtr<Extra<V>>,
 }
 
 #[repr(C)]
@@ -39,29 +46,64 @@ struct HeavyNode<K, V> {
 
 #[derive(Debug)]
 pub(crate) struct Tail {
-    pub(crate) weight: u64,
+    /// Changed only while the node is hollow and its key is being loaded.
+    pub(crate) weight: AtomicU64,
     /// When the entry was last used, on the cache's time scale.
     pub(crate) touched: AtomicU64,
 }
 
+/// What a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    Value,
+    /// A remembered absence: the origin said that there is no such key.
+    Absent,
+    /// Neither: the key is being loaded, or could not be.
+    Nothing,
+}
+
 /// What does not fit into an inline state word. Never changed once it is in place.
-#[derive(Clone, Debug)]
-pub(crate) struct Extra {
+pub(crate) struct Extra<V> {
     pub(crate) flags: Flags,
+    pub(crate) content: Content,
     pub(crate) generation: u64,
     pub(crate) deadlines: Deadlines,
     pub(crate) version: Option<u64>,
     pub(crate) tags: Arc<[Stamp]>,
+    /// The load in progress.
+    pub(crate) flight: Option<Arc<KeyFlight<V>>>,
+    /// The last load that brought no new value.
+    pub(crate) attempt: Option<Attempt>,
+}
+
+impl<V> Clone for Extra<V> {
+    fn clone(&self) -> Self {
+        Extra { tags: Arc::clone(&self.tags), flight: self.flight.clone(), ..*self }
+    }
+}
+
+impl<V> std::fmt::Debug for Extra<V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Extra").field("content", &self.content).finish_non_exhaustive()
+    }
 }
 
 /// A state word as it was read, with its extra block while the guard lives.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum State<'g> {
+#[derive(Debug)]
+pub(crate) enum State<'g, V> {
     Inline(Inline),
-    Extra(&'g Extra),
+    Extra(&'g Extra<V>),
 }
 
-impl State<'_> {
+impl<V> Clone for State<'_, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<V> Copy for State<'_, V> {}
+
+impl<'g, V> State<'g, V> {
     /// That of an entry without a deadline.
     pub(crate) const PLAIN: Self = State::Inline(Inline::SOME);
 
@@ -104,16 +146,38 @@ impl State<'_> {
             State::Extra(extra) => extra.version,
         }
     }
+
+    pub(crate) fn content(&self) -> Content {
+        match self {
+            State::Inline(word) if word.flags().is_hollow() => Content::Absent,
+            State::Inline(_) => Content::Value,
+            State::Extra(extra) => extra.content,
+        }
+    }
+
+    pub(crate) fn flight(&self) -> Option<&'g Arc<KeyFlight<V>>> {
+        match self {
+            State::Inline(_) => None,
+            State::Extra(extra) => extra.flight.as_ref(),
+        }
+    }
+
+    pub(crate) fn attempt(&self) -> Option<Attempt> {
+        match self {
+            State::Inline(_) => None,
+            State::Extra(extra) => extra.attempt,
+        }
+    }
 }
 
 /// The first state of a node.
-pub(crate) enum Initial {
+pub(crate) enum Initial<V> {
     Inline(Inline),
-    Extra(Box<Extra>),
+    Extra(Box<Extra<V>>),
 }
 
-impl Initial {
-    fn into_raw(self) -> *mut Extra {
+impl<V> Initial<V> {
+    fn into_raw(self) -> *mut Extra<V> {
         match self {
             Initial::Inline(word) => ptr::without_provenance_mut(word.addr()),
             Initial::Extra(extra) => Box::into_raw(extra),
@@ -122,18 +186,19 @@ impl Initial {
 }
 
 impl<K, V> Node<K, V> {
-    /// Allocates a node; a tail makes it a heavy one (and the state's flags must say so).
+    /// Allocates a node; a tail makes it a heavy one, and the lack of a value a hollow one (the state's
+    /// flags must say so).
     ///
     /// # Panics
     /// If the allocator returns an address above 2^48, as one that tags its pointers does.
     pub(crate) fn allocate(
-        state: Initial,
+        state: Initial<V>,
         key: K,
-        value: V,
+        value: Option<V>,
         tail: Option<Tail>,
     ) -> NonNull<Node<K, V>> {
-        let node =
-            Node { state: AtomicPtr::new(state.into_raw()), key, value: MaybeUninit::new(value) };
+        let value = value.map_or_else(Late::empty, Late::new);
+        let node = Node { state: AtomicPtr::new(state.into_raw()), key, value };
         let raw: *mut Node<K, V> = match tail {
             Some(tail) => Box::into_raw(Box::new(HeavyNode { node, tail })).cast(),
             None => Box::into_raw(Box::new(node)),
@@ -147,23 +212,43 @@ impl<K, V> Node<K, V> {
         &self.key
     }
 
-    /// The value of a committed node.
+    /// The value of a node that is not hollow.
     #[inline]
     pub(crate) fn value(&self) -> &V {
         // SAFETY: only `take_value` leaves a node without its value, and only before a commit; nodes
-        // are reachable by reference only after one, or by their owner before that call.
-        unsafe { self.value.assume_init_ref() }
+        // are reachable by reference only after one, or by their owner before that call. Whether a node
+        // is hollow was seen in its state, which acquires the write of the value (N1).
+        unsafe { self.value.get() }
+    }
+
+    /// Gives a hollow node its value and its new state.
+    ///
+    /// # Safety
+    /// The caller answers the flight in the node's state, and calls this once.
+    pub(crate) unsafe fn fill(&self, value: V, state: Initial<V>) -> Option<NonNull<Extra<V>>> {
+        // SAFETY: the node is hollow, one thread answers a flight, and nobody reads before the state
+        // says that there is a value.
+        unsafe { self.value.set(value) };
+        self.set_state(state)
+    }
+
+    /// Gives a node whose key is being loaded another state; returns the old block, to retire. Nobody
+    /// else changes the state of such a node.
+    pub(crate) fn set_state(&self, state: Initial<V>) -> Option<NonNull<Extra<V>>> {
+        // ORDERING (N1, S1): Release publishes the value and the block.
+        let old = self.state.swap(state.into_raw(), AcqRel);
+        if Inline::from_addr(old.addr()).is_some() { None } else { NonNull::new(old) }
     }
 
     /// The state word's address, for comparing it with a known inline word.
     #[inline]
     pub(crate) fn raw_state(&self) -> usize {
-        // ORDERING: Relaxed: equal to an inline word means there is nothing behind it to read.
-        self.state.load(Relaxed).addr()
+        // ORDERING (N1): Acquire: equal to a known inline word means that there is a value.
+        self.state.load(Acquire).addr()
     }
 
     #[inline]
-    pub(crate) fn state<'g>(&self, guard: &'g Guard) -> State<'g> {
+    pub(crate) fn state<'g>(&self, guard: &'g Guard) -> State<'g, V> {
         // ORDERING (S1): Acquire pairs with the Release in `change_state`: the extra block.
         let raw = self.state.load(Acquire);
         match Inline::from_addr(raw.addr()) {
@@ -177,18 +262,18 @@ impl<K, V> Node<K, V> {
         }
     }
 
-    /// Replaces the state that was read by an extra block. Returns the old block to retire, or the new
-    /// block if the state has changed meanwhile.
+    /// Replaces the state that was read. Returns the old block to retire, or the new state if that has
+    /// changed meanwhile.
     pub(crate) fn change_state(
         &self,
-        from: State<'_>,
-        to: Box<Extra>,
-    ) -> Result<Option<NonNull<Extra>>, Box<Extra>> {
+        from: State<'_, V>,
+        to: Initial<V>,
+    ) -> Result<Option<NonNull<Extra<V>>>, Initial<V>> {
         let old = match from {
             State::Inline(word) => ptr::without_provenance_mut(word.addr()),
             State::Extra(extra) => ptr::from_ref(extra).cast_mut(),
         };
-        let new = Box::into_raw(to);
+        let new = to.into_raw();
         // ORDERING (S1): Release publishes the block.
         match self.state.compare_exchange(old, new, AcqRel, Relaxed) {
             // The pointer that was stored, not one made from a reference: it is freed through it.
@@ -196,13 +281,16 @@ impl<K, V> Node<K, V> {
                 State::Inline(_) => None,
                 State::Extra(_) => NonNull::new(old),
             }),
-            // SAFETY: it was not published.
-            Err(_) => Err(unsafe { Box::from_raw(new) }),
+            Err(_) => Err(match Inline::from_addr(new.addr()) {
+                Some(word) => Initial::Inline(word),
+                // SAFETY: it was not published.
+                None => Initial::Extra(unsafe { Box::from_raw(new) }),
+            }),
         }
     }
 
     /// Gives a node that is in no slot another state.
-    pub(crate) fn reset_state(&self, state: Initial) {
+    pub(crate) fn reset_state(&self, state: Initial<V>) {
         // ORDERING: Relaxed, published by the commit; others read nothing but the key until then.
         let old = self.state.swap(state.into_raw(), Relaxed);
         if Inline::from_addr(old.addr()).is_none() {
@@ -237,6 +325,7 @@ impl<K, V> Node<K, V> {
             // SAFETY: the node owns its block.
             None => unsafe { Box::from_raw(state) }.flags,
         };
+        let hollow = hollow || flags.is_hollow();
         if flags.is_heavy() {
             // SAFETY: heavy nodes were allocated as such.
             let owned = *unsafe { Box::from_raw(node.cast::<HeavyNode<K, V>>()) };
@@ -253,8 +342,8 @@ impl<K, V> Node<K, V> {
         // Both are dropped even if one destructor panics.
         let _key = key;
         if !hollow {
-            // SAFETY: by `value`'s invariant; `hollow` says that it was not moved out.
-            drop(unsafe { value.assume_init() });
+            // SAFETY: by `value`'s invariant; `hollow` says that there is none, or that it was moved out.
+            drop(unsafe { value.into_inner() });
         }
     }
 }
@@ -269,7 +358,7 @@ unsafe impl<K, V> Garbage for Node<K, V> {
             // SAFETY: by the caller.
             Kind::Hollow => unsafe { Self::free_node(retired.cast(), true) },
             // SAFETY: by the caller; retired in `retire_extra`.
-            Kind::Extra => drop(unsafe { Box::from_raw(retired.cast::<Extra>()) }),
+            Kind::Extra => drop(unsafe { Box::from_raw(retired.cast::<Extra<V>>()) }),
             // SAFETY: by the caller.
             Kind::Table => unsafe { table::free_table(retired) },
         }
@@ -282,9 +371,9 @@ unsafe impl<K, V> table::Node for Node<K, V> {
 
     unsafe fn take_value(node: *mut Self) -> V {
         // SAFETY: by the caller; other threads read only the key.
-        let value = unsafe { ptr::addr_of!((*node).value) };
+        let value = unsafe { &raw const (*node).value };
         // SAFETY: by the caller: initialised, and read out once.
-        unsafe { value.cast::<V>().read() }
+        unsafe { Late::take(value) }
     }
 }
 

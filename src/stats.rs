@@ -48,6 +48,7 @@ pub struct Stats {
 pub(crate) struct Counters {
     hits_fresh: Cell,
     hits_stale: Cell,
+    hits_absent: Cell,
     misses: Cell,
     inserts: Cell,
     replaced: Cell,
@@ -64,6 +65,7 @@ pub(crate) struct Counters {
 pub(crate) enum Event {
     HitFresh,
     HitStale,
+    HitAbsent,
     Miss,
     Insert,
     Replaced,
@@ -80,6 +82,7 @@ impl Counters {
         match event {
             Event::HitFresh => &self.hits_fresh,
             Event::HitStale => &self.hits_stale,
+            Event::HitAbsent => &self.hits_absent,
             Event::Miss => &self.misses,
             Event::Insert => &self.inserts,
             Event::Replaced => &self.replaced,
@@ -132,7 +135,7 @@ impl Recorder {
         Stats {
             hits_fresh: self.sum(Event::HitFresh),
             hits_stale: self.sum(Event::HitStale),
-            hits_absent: 0,
+            hits_absent: self.sum(Event::HitAbsent),
             misses: self.sum(Event::Miss),
             refused: self.sum(Event::Refused),
             removed: self.sum(Event::Removed),

@@ -4,7 +4,7 @@ use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::sync::{AcqRel, Acquire, AtomicU64, Relaxed};
+use crate::sync::{AcqRel, Acquire, AtomicU64, Relaxed, Release};
 use crate::table::reclaim::{Garbage, Kind, pin};
 use crate::table::word::Policy;
 use crate::table::{self, Commit, Map, Owned, Probe, Rehash};
@@ -14,6 +14,11 @@ use crate::table::{self, Commit, Map, Owned, Probe, Rehash};
 struct Tag {
     name: Arc<str>,
     generation: AtomicU64,
+    /// The number of its last invalidation.
+    invalidated: AtomicU64,
+    /// How many invalidations, of any tag, there had been when it was in the table; until that is noted,
+    /// the highest number.
+    made: AtomicU64,
 }
 
 /// A tag and its generation when an entry was given it.
@@ -29,6 +34,13 @@ impl Stamp {
         // ORDERING (G1): Acquire pairs with the Release in `invalidate`.
         self.tag.generation.load(Acquire) == self.generation
     }
+
+    /// Whether the tag may have been invalidated since there had been `since` invalidations in all.
+    fn is_newer_than(&self, since: u64, last: u64) -> bool {
+        // Of a tag that was made after that, nobody knows: any invalidation may have been its own.
+        self.tag.invalidated.load(Acquire) > since
+            || (self.tag.made.load(Acquire) > since && last > since)
+    }
 }
 
 /// The tags in use: the crate's own table, so that giving an entry a tag takes no lock either.
@@ -36,6 +48,8 @@ impl Stamp {
 pub(crate) struct Tags {
     map: Map<TagNode, TagHasher>,
     len: AtomicU64,
+    /// Invalidations so far, of any tag.
+    invalidations: AtomicU64,
     /// Where the next look for unused tags begins.
     broom: AtomicU64,
 }
@@ -89,7 +103,12 @@ impl Tags {
     pub(crate) fn new() -> Self {
         let hasher = TagHasher(ahash::RandomState::new());
         let map = Map::try_new(BUCKETS, hasher).expect("half a kilobyte of memory");
-        Tags { map, len: AtomicU64::new(0), broom: AtomicU64::new(0) }
+        Tags {
+            map,
+            len: AtomicU64::new(0),
+            invalidations: AtomicU64::new(0),
+            broom: AtomicU64::new(0),
+        }
     }
 
     /// Returns the tag's stamp for an entry that is made now.
@@ -110,13 +129,18 @@ impl Tags {
                     self.map.remove(&found, &guard);
                 }
                 Probe::Vacant(vacant) => {
-                    let tag =
-                        Arc::new(Tag { name: Arc::clone(name), generation: AtomicU64::new(0) });
+                    let tag = Arc::new(Tag {
+                        name: Arc::clone(name),
+                        generation: AtomicU64::new(0),
+                        invalidated: AtomicU64::new(0),
+                        made: AtomicU64::new(u64::MAX),
+                    });
                     let raw = NonNull::from(Box::leak(Box::new(TagNode(Arc::clone(&tag)))));
                     // SAFETY: a box of our own.
                     let node = unsafe { Owned::from_raw(raw, self.map.limbo()) };
                     match self.map.commit(&vacant, node, Policy::default(), &guard) {
                         Commit::Done(_) => {
+                            tag.made.store(self.invalidations(), Release);
                             self.grew(&guard);
                             break Stamp { tag, generation: 0 };
                         }
@@ -151,14 +175,37 @@ impl Tags {
         self.map.limbo().flush();
     }
 
+    /// Returns how many invalidations there have been.
+    pub(crate) fn invalidations(&self) -> u64 {
+        // ORDERING (G3): a read-modify-write, so that it is before or after each invalidation's: one that
+        // comes after finds the tags that were made before.
+        self.invalidations.fetch_add(0, AcqRel)
+    }
+
+    /// Whether one of the tags may have been invalidated since there had been `since` invalidations.
+    pub(crate) fn changed(&self, stamps: &[Stamp], since: u64) -> bool {
+        let last = self.invalidations();
+        stamps.iter().any(|stamp| stamp.is_newer_than(since, last))
+    }
+
     /// Makes all stamps of a tag outdated; returns whether the tag was known.
     pub(crate) fn invalidate(&self, name: &str) -> bool {
+        // ORDERING (G3): before the look for the tag; see `invalidations`.
+        let number = self.invalidations.fetch_add(1, AcqRel) + 1;
         let guard = pin();
         let hash = self.map.hasher().hash(name);
         match self.map.find(hash, |node| &*node.0.name == name, &guard) {
             Some(found) => {
                 // ORDERING (G1): Release: who reads an entry after this returned finds it outdated.
-                found.node().0.generation.fetch_add(1, AcqRel);
+                let tag = &found.node().0;
+                let mut seen = tag.invalidated.load(Relaxed);
+                while seen < number {
+                    match tag.invalidated.compare_exchange(seen, number, AcqRel, Relaxed) {
+                        Ok(_) => break,
+                        Err(now) => seen = now,
+                    }
+                }
+                tag.generation.fetch_add(1, AcqRel);
                 true
             }
             None => false,

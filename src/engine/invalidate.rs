@@ -8,7 +8,7 @@ use equivalent::Equivalent;
 use super::{After, Engine, Outlet, View};
 use crate::freshness::{Freshness, Generation};
 use crate::listener::RemovalCause;
-use crate::node::{Extra, Node, State};
+use crate::node::{Extra, Initial, Node, State};
 use crate::sync::{AcqRel, Relaxed};
 use crate::table::reclaim::{Guard, Kind, pin};
 use crate::table::{Found, Probe};
@@ -31,13 +31,14 @@ where
         let hash = self.hash(key);
         self.operate(|guard, after| {
             loop {
-                let probe = self.map.probe(hash, |node| key.equivalent(node.key()), guard);
+                let probe = self.probe(hash, |node| key.equivalent(node.key()), guard, after);
                 let Probe::Found(found) = probe else { return None };
                 let judgement = self.judge(found.node(), guard);
-                let dead = judgement.is_dead();
-                let cause = if dead { Self::cause_of_death(&judgement) } else { cause };
+                let cause =
+                    if judgement.is_dead() { Self::cause_of_death(&judgement) } else { cause };
                 if self.take(&found, cause, guard, after) {
-                    return (!dead).then(|| keep(found.node().value()));
+                    let live = judgement.has_value() && !found.is_pending();
+                    return live.then(|| keep(found.node().value()));
                 }
             }
         })
@@ -84,14 +85,42 @@ where
             let mut after = After::new(self, &outlet);
             let guard = after.pin();
             next = self.map.visit(hash, &guard, |found| {
-                let node = found.node();
-                if !self.judge(node, &guard).is_dead() && condemn(node.key(), node.value()) {
-                    taken += usize::from(self.take_node(found, &guard, &mut after));
-                }
+                taken += usize::from(self.invalidate_one(found, &mut condemn, &guard, &mut after));
             });
         }
         outlet.resume();
         taken
+    }
+
+    /// Takes an entry out if it is condemned. What is being loaded meanwhile may be condemned too when
+    /// it comes: it is not stored.
+    fn invalidate_one<'e>(
+        &'e self,
+        found: Found<'e, Node<K, V>>,
+        condemn: &mut impl FnMut(&K, &V) -> bool,
+        guard: &'e Guard,
+        after: &mut After<'_, K, V, S>,
+    ) -> bool {
+        let mut node = found.node();
+        let mut found = Some(found);
+        loop {
+            let judgement = self.judge(node, guard);
+            if judgement.has_value() && condemn(node.key(), node.value()) {
+                return found.is_some_and(|found| self.take_node(found, guard, after));
+            }
+            let Some(flight) = judgement.state.flight() else { return false };
+            flight.make_void();
+            // If the load ended before it was told, its value is looked at as well.
+            let hash = self.hash(node.key());
+            let now = self.probe(hash, |other| other.key() == node.key(), guard, after);
+            match now {
+                Probe::Found(now) if !std::ptr::eq(now.node(), node) => {
+                    node = now.node();
+                    found = Some(now);
+                }
+                _ => return false,
+            }
+        }
     }
 
     /// Invalidates a node, also if its policy bits change meanwhile. Returns false if it was replaced
@@ -113,7 +142,7 @@ where
     }
 
     /// The same node in its slot as it is now, if it is still there.
-    fn again<'g>(
+    pub(super) fn again<'g>(
         &'g self,
         node: &'g Node<K, V>,
         guard: &'g Guard,
@@ -140,7 +169,24 @@ where
                 // Taken before the entry is judged: if all are invalidated meanwhile, so is the
                 // successor.
                 let generation = self.generation();
-                if !state.is_valid(generation) || self.judge(node, guard).is_dead() {
+                if let Some(flight) = state.flight() {
+                    // What is being loaded is outdated too. If the load has ended before it was told,
+                    // its value is marked in the next round.
+                    flight.mark(self.now());
+                    let now = self.map.find(hash, |node| key.equivalent(node.key()), guard);
+                    let same = now.is_some_and(|now| {
+                        std::ptr::eq(now.node(), node)
+                            && now
+                                .node()
+                                .state(guard)
+                                .flight()
+                                .is_some_and(|now| std::sync::Arc::ptr_eq(now, flight))
+                    });
+                    if !same {
+                        continue;
+                    }
+                }
+                if !state.is_valid(generation) || !self.judge(node, guard).has_value() {
                     return false;
                 }
                 // If it fails: marked by another thread at the same time.
@@ -153,22 +199,30 @@ where
     }
 
     /// A state's successor whose freshness ends now.
-    fn stale(&self, state: State<'_>, generation: Generation) -> Box<Extra> {
+    pub(super) fn stale(&self, state: State<'_, V>, generation: Generation) -> Initial<V> {
         self.set_timed();
         let deadlines = state.deadlines(&self.profiles).stale_from(self.now(), self.durations);
-        Box::new(match state {
-            State::Inline(_) => Extra {
-                flags: self.flags,
-                generation: generation.number(),
-                deadlines,
-                version: None,
-                tags: [].into(),
-            },
-            State::Extra(extra) => Extra { deadlines, ..extra.clone() },
-        })
+        Initial::Extra(Box::new(Extra { deadlines, ..self.extra_of(state, generation) }))
     }
 
-    fn retire_extra(&self, old: Option<NonNull<Extra>>, guard: &Guard) {
+    /// What an extra block of an entry in this state says.
+    pub(super) fn extra_of(&self, state: State<'_, V>, generation: Generation) -> Extra<V> {
+        match state {
+            State::Inline(word) => Extra {
+                flags: word.flags(),
+                content: state.content(),
+                generation: generation.number(),
+                deadlines: word.deadlines(&self.profiles),
+                version: None,
+                tags: [].into(),
+                flight: None,
+                attempt: None,
+            },
+            State::Extra(extra) => extra.clone(),
+        }
+    }
+
+    pub(super) fn retire_extra(&self, old: Option<NonNull<Extra<V>>>, guard: &Guard) {
         if let Some(old) = old {
             // SAFETY: the CAS took the block out of the node's state word, once; who read it before
             // is pinned.
@@ -200,7 +254,7 @@ where
         self.map.visit_at(position, guard, |found| {
             seen += 1;
             let judgement = self.judge(found.node(), guard);
-            if judgement.is_dead() {
+            if judgement.is_reclaimable() && !found.is_pending() {
                 let cause = Self::cause_of_death(&judgement);
                 taken += usize::from(self.take(&found, cause, guard, after));
             }
@@ -242,7 +296,8 @@ where
     ) -> Option<u64> {
         self.map.visit(hash, guard, |found: Found<'g, Node<K, V>>| {
             let judgement = self.judge(found.node(), guard);
-            if matches!(judgement.freshness, Freshness::Fresh | Freshness::Stale) {
+            let live = matches!(judgement.freshness, Freshness::Fresh | Freshness::Stale);
+            if live && judgement.has_value() {
                 visit(self.view(found.node(), judgement));
             }
         })

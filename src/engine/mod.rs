@@ -4,6 +4,7 @@
 //! unpin; then free garbage and tell the listener ([`After`]). User code may panic or call the cache
 //! again at any of these points.
 
+mod flights;
 mod invalidate;
 mod read;
 mod settle;
@@ -14,17 +15,21 @@ use std::cell::RefCell;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 
+pub(crate) use self::flights::{Ask, Claim, Content as NewContent, Served, Ticket, Why};
 pub(crate) use self::read::{Count, View};
 pub(crate) use self::write::{Computed, Decision, Rule, Stored};
 use crate::clock::Clock;
 use crate::error::ConfigError;
 use crate::evict::{Evict, Judge};
+use crate::flight::Phase;
 use crate::freshness::{
     Durations, Flags, Freshness, Generation, Inline, NEVER, ORIGIN, Profile, Profiles,
 };
+use crate::guard::Limits;
 use crate::listener::{Listener, Notices, RemovalCause};
-use crate::node::{Node, State};
+use crate::node::{Content, Node, State};
 use crate::stats::{Event, Recorder, Stats};
 use crate::sync::{AtomicBool, AtomicI64, AtomicU64, Padded, Relaxed, Stripe};
 use crate::table::reclaim::{Guard, pin};
@@ -48,6 +53,12 @@ pub(crate) struct Config<K, V, S> {
     pub(crate) small_share: f64,
     pub(crate) clock: Option<Clock>,
     pub(crate) hasher: S,
+    /// How long an absence is remembered.
+    pub(crate) absent: Durations,
+    pub(crate) absence_weight: Option<u64>,
+    /// Milliseconds after which a load does not hold its key any more.
+    pub(crate) lead_timeout: u64,
+    pub(crate) limits: Arc<Limits>,
 }
 
 /// Hashes keys, and spreads weak hashes over all bits.
@@ -96,6 +107,10 @@ pub(crate) struct Engine<K, V, S> {
     plain: usize,
     weigher: Option<Box<Weigher<K, V>>>,
     listener: Option<Listener<K, V>>,
+    absent: Durations,
+    absence_weight: Option<u64>,
+    lead_timeout: u64,
+    pub(crate) limits: Arc<Limits>,
     /// Changed by `invalidate_all` only, as is `debris`, so that this line stays in every core's cache.
     shared: Padded<Shared>,
 }
@@ -143,6 +158,10 @@ where
             },
             weigher: config.weigher,
             listener: config.listener,
+            absent: config.absent,
+            absence_weight: config.absence_weight,
+            lead_timeout: config.lead_timeout,
+            limits: config.limits,
             shared: Padded(Shared {
                 generation: AtomicU64::new(Generation::FIRST.raw()),
                 timed: AtomicBool::new(profile.is_some() || config.time_to_idle != NEVER),
@@ -168,9 +187,13 @@ where
         result
     }
 
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// Now, on the cache's time scale.
     #[inline]
-    fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         self.clock.millis().saturating_add(ORIGIN)
     }
 
@@ -191,7 +214,7 @@ where
     fn weight(&self, node: &Node<K, V>) -> u64 {
         if self.weighted {
             // SAFETY: every node of a weighted cache is allocated with a tail.
-            unsafe { node.tail() }.weight
+            unsafe { node.tail() }.weight.load(Relaxed)
         } else {
             1
         }
@@ -199,7 +222,7 @@ where
 
     /// What an entry is worth now.
     #[inline]
-    fn judge<'g>(&self, node: &Node<K, V>, guard: &'g Guard) -> Judgement<'g> {
+    fn judge<'g>(&self, node: &Node<K, V>, guard: &'g Guard) -> Judgement<'g, V> {
         if node.raw_state() == self.plain_state() {
             Judgement::PLAIN
         } else {
@@ -207,7 +230,7 @@ where
         }
     }
 
-    fn judge_timed<'g>(&self, node: &Node<K, V>, guard: &'g Guard) -> Judgement<'g> {
+    fn judge_timed<'g>(&self, node: &Node<K, V>, guard: &'g Guard) -> Judgement<'g, V> {
         let state = node.state(guard);
         if !state.is_valid(self.generation()) {
             return Judgement { state, now: 0, freshness: Freshness::Dead, invalid: true };
@@ -252,7 +275,7 @@ where
         self.evict.left(weight, policy, guard);
         self.count_gone(cause, weight, guard);
         self.note_garbage(weight, guard);
-        after.notice(node, cause);
+        after.notice(node, cause, guard);
         weight
     }
 
@@ -278,7 +301,7 @@ where
     }
 
     /// Why a dead entry is dead.
-    fn cause_of_death(judgement: &Judgement<'_>) -> RemovalCause {
+    fn cause_of_death(judgement: &Judgement<'_, V>) -> RemovalCause {
         if judgement.invalid { RemovalCause::Invalidated } else { RemovalCause::Expired }
     }
 
@@ -306,9 +329,9 @@ where
 }
 
 /// The state of an entry at a moment.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Judgement<'g> {
-    pub(crate) state: State<'g>,
+#[derive(Debug)]
+pub(crate) struct Judgement<'g, V> {
+    pub(crate) state: State<'g, V>,
     /// When that was; zero if no clock was read.
     pub(crate) now: u64,
     pub(crate) freshness: Freshness,
@@ -316,13 +339,32 @@ pub(crate) struct Judgement<'g> {
     pub(crate) invalid: bool,
 }
 
-impl Judgement<'_> {
+impl<V> Clone for Judgement<'_, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<V> Copy for Judgement<'_, V> {}
+
+impl<V> Judgement<'_, V> {
     /// Of an entry without a deadline.
     pub(crate) const PLAIN: Self =
         Judgement { state: State::PLAIN, now: 0, freshness: Freshness::Fresh, invalid: false };
 
     pub(crate) fn is_dead(&self) -> bool {
         self.freshness == Freshness::Dead
+    }
+
+    /// Whether there is a value that is not dead.
+    pub(crate) fn has_value(&self) -> bool {
+        !self.is_dead() && self.state.content() == Content::Value
+    }
+
+    /// Dead, and no load is going on that would bring it back to life.
+    pub(crate) fn is_reclaimable(&self) -> bool {
+        self.is_dead()
+            && (self.invalid || self.state.flight().is_none_or(|it| it.phase() != Phase::Running))
     }
 
     pub(crate) fn version(&self) -> Option<u64> {
@@ -348,7 +390,7 @@ where
 
     fn death(&self, node: &Node<K, V>) -> Option<RemovalCause> {
         let judgement = self.0.judge(node, self.1);
-        judgement.is_dead().then(|| Engine::<K, V, S>::cause_of_death(&judgement))
+        judgement.is_reclaimable().then(|| Engine::<K, V, S>::cause_of_death(&judgement))
     }
 }
 
@@ -392,8 +434,11 @@ impl<'e, K, V, S> After<'e, K, V, S> {
     }
 
     /// Notes an entry for the listener. A copy that panics leaves the operation undisturbed.
-    fn notice(&mut self, node: &Node<K, V>, cause: RemovalCause) {
+    fn notice(&mut self, node: &Node<K, V>, cause: RemovalCause, guard: &Guard) {
         if let Some(listener) = &self.engine.listener {
+            if node.state(guard).content() != Content::Value {
+                return;
+            }
             let (key, value) = (node.key(), node.value());
             let add = || self.notices.add(listener, key, value, cause);
             if let Err(panic) = catch_unwind(AssertUnwindSafe(add)) {

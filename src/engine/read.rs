@@ -7,7 +7,7 @@ use equivalent::Equivalent;
 
 use super::{Engine, Judgement};
 use crate::freshness::{Deadlines, Freshness, NEVER, Profiles};
-use crate::node::Node;
+use crate::node::{Content, Node};
 use crate::stats::Event;
 use crate::table::Hit;
 use crate::table::reclaim::Guard;
@@ -24,7 +24,7 @@ pub(crate) enum Count {
 /// A live entry, while the guard is held.
 pub(crate) struct View<'g, K, V> {
     pub(crate) node: &'g Node<K, V>,
-    pub(crate) judgement: Judgement<'g>,
+    pub(crate) judgement: Judgement<'g, V>,
     pub(crate) profiles: &'g Profiles,
 }
 
@@ -52,6 +52,12 @@ impl<K, V> View<'_, K, V> {
     pub(crate) fn remaining(&self) -> Option<Duration> {
         let Deadlines { soft, .. } = self.deadlines();
         (soft != NEVER).then(|| Duration::from_millis(soft.saturating_sub(self.judgement.now)))
+    }
+
+    /// When its last window ends.
+    pub(crate) fn dead_at(&self) -> u64 {
+        let Deadlines { revalidate, on_error, .. } = self.deadlines();
+        revalidate.max(on_error)
     }
 
     pub(crate) fn is_refresh_due(&self) -> bool {
@@ -98,7 +104,7 @@ where
     pub(super) fn view<'g>(
         &'g self,
         node: &'g Node<K, V>,
-        judgement: Judgement<'g>,
+        judgement: Judgement<'g, V>,
     ) -> View<'g, K, V> {
         View { node, judgement, profiles: &self.profiles }
     }
@@ -111,10 +117,11 @@ where
     ) -> Option<View<'g, K, V>> {
         let node = hit.node();
         let judgement = self.judge_timed(node, guard);
-        let event = match judgement.freshness {
-            Freshness::Fresh => Event::HitFresh,
-            Freshness::Stale => Event::HitStale,
-            Freshness::StaleOnError | Freshness::Dead => Event::Miss,
+        let event = match (judgement.state.content(), judgement.freshness) {
+            (Content::Value, Freshness::Fresh) => Event::HitFresh,
+            (Content::Value, Freshness::Stale) => Event::HitStale,
+            (Content::Absent, Freshness::Fresh) => Event::HitAbsent,
+            _ => Event::Miss,
         };
         if count == Count::Use {
             self.recorder.count(event, guard.stripe());
@@ -123,7 +130,7 @@ where
                 self.touch(node, judgement.now);
             }
         }
-        (!judgement.is_dead()).then(|| self.view(node, judgement))
+        judgement.has_value().then(|| self.view(node, judgement))
     }
 
     /// Loads what lookups of a hash will need into the processor's cache: first the bucket.

@@ -9,8 +9,8 @@ use crate::evict::{Evict, Judge, Victim};
 use crate::listener::RemovalCause;
 use crate::node::Node;
 use crate::stats::Event;
-use crate::table::Found;
 use crate::table::reclaim::Guard;
+use crate::table::{Found, Probe};
 
 /// Entries that an insert evicts beyond its own need while the cache is over its capacity.
 const SHRINK: usize = 2;
@@ -25,7 +25,7 @@ where
         old: &Found<'e, Node<K, V>>,
         new: &Found<'e, Node<K, V>>,
         weight: u64,
-        judgement: &Judgement<'_>,
+        judgement: &Judgement<'_, V>,
         guard: &'e Guard,
         after: &mut After<'_, K, V, S>,
     ) {
@@ -41,7 +41,7 @@ where
         self.count_gone(cause, old_weight, guard);
         self.note_garbage(old_weight, guard);
         // Before the evictions, so that nothing that panics there keeps the listener from hearing of it.
-        after.notice(old.node(), cause);
+        after.notice(old.node(), cause, guard);
         self.settle(change, ptr::from_ref(new.node()), guard, after);
         self.do_a_share(guard, after);
     }
@@ -129,6 +129,9 @@ where
         let eye = Eye(self, guard);
         let mut worst: Option<(u8, Victim<'e, Node<K, V>>)> = None;
         self.map.visit(hash, guard, |found| {
+            if found.is_pending() {
+                return;
+            }
             let death = eye.death(found.node());
             let policy = found.policy();
             let worth = 1 + policy.frequency() + 4 * u8::from(policy.is_main());
@@ -157,7 +160,44 @@ where
         outlet.resume();
     }
 
-    /// Takes a found entry out; returns whether this call did.
+    /// Makes an entry of a node whose load has ended: the one that the load's thread is about to make, or
+    /// has left unmade. Returns it, unless another thread was quicker.
+    pub(super) fn place_loaded<'e>(
+        &'e self,
+        hash: u64,
+        found: &Found<'e, Node<K, V>>,
+        guard: &'e Guard,
+        after: &mut After<'_, K, V, S>,
+    ) -> Option<Found<'e, Node<K, V>>> {
+        let placed = found.stamp(self.evict.place(&self.map, hash, guard))?;
+        self.settle_insert(&placed, self.weight(placed.node()), guard, after);
+        Some(placed)
+    }
+
+    /// As the table's `probe`, for those who change a key: what is found is an entry, or the place of one
+    /// that is being loaded.
+    pub(super) fn probe<'e>(
+        &'e self,
+        hash: u64,
+        eq: impl Fn(&Node<K, V>) -> bool,
+        guard: &'e Guard,
+        after: &mut After<'_, K, V, S>,
+    ) -> Probe<'e, Node<K, V>> {
+        loop {
+            match self.map.probe(hash, &eq, guard) {
+                Probe::Found(found)
+                    if found.is_pending() && found.node().state(guard).flight().is_none() =>
+                {
+                    // Readers see its value already. Who loaded it may be stopped: not waited for.
+                    self.place_loaded(hash, &found, guard, after);
+                }
+                probe => return probe,
+            }
+        }
+    }
+
+    /// Takes a found entry out; returns whether this call did. Of a key that is being loaded only the
+    /// place is taken: it was not accounted for, and what the load brings will not be stored.
     pub(super) fn take<'e>(
         &'e self,
         found: &Found<'e, Node<K, V>>,
@@ -167,6 +207,9 @@ where
     ) -> bool {
         if !self.map.remove(found, guard) {
             return false;
+        }
+        if found.is_pending() {
+            return true;
         }
         let weight = self.weight(found.node());
         self.evict.discharge(signed(weight));

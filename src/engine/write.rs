@@ -6,7 +6,7 @@ use super::{After, Engine, Judgement, View};
 use crate::error::{Refused, RefusedReason};
 use crate::freshness::{DRAWS, Durations, Generation, Inline, NEVER};
 use crate::listener::RemovalCause;
-use crate::node::{Extra, Initial, Node, Tail};
+use crate::node::{Content, Extra, Initial, Node, Tail};
 use crate::options::InsertOptions;
 use crate::stats::Event;
 use crate::sync::{AtomicU64, Relaxed};
@@ -71,6 +71,8 @@ where
         mut allow: impl FnMut(&View<'_, K, V>) -> bool,
     ) -> Result<Stored, Refused<V>> {
         if self.capacity() == 0 && rule == Rule::Any && !options.too_short {
+            // What is being loaded is older.
+            self.remove(&key, RemovalCause::Removed, |_| ());
             return Ok(Stored::NotKept);
         }
         let hash = self.hash(&key);
@@ -91,40 +93,66 @@ where
             self.recorder.count(Event::Refused, reclaim::stripe());
             Err(Refused::new(value, reason))
         };
-        if options.too_short {
-            return refuse(value, RefusedReason::TooShort);
+        if let Err(reason) = self.check_options(options) {
+            return refuse(value, reason);
         }
-        let windows = options.revalidate.is_some() || options.on_error.is_some();
-        if windows && self.durations_of(options).is_unlimited() {
-            return refuse(value, RefusedReason::NoDeadline);
-        }
-        if options.weight.is_some() && !self.weighted {
-            return refuse(value, RefusedReason::Unweighted);
-        }
-        let weight = match (&self.weigher, options.weight) {
-            (_, Some(weight)) => weight,
-            (Some(weigher), None) => weigher(&key, &value),
-            (None, None) => 1,
-        };
-        let weight = weight.max(1);
+        let weight = self.weigh(&key, &value, options);
         if weight > self.capacity() && self.capacity() > 0 {
             return refuse(value, self.too_heavy(weight));
         }
         let generation = self.generation();
-        let (state, now) = self.initial_state(options);
-        let tail = self.flags.is_heavy().then(|| Tail { weight, touched: AtomicU64::new(now) });
-        let node = Node::allocate(state, key, value, tail);
-        // SAFETY: just allocated, and freed as it was by `Node::free`.
-        let node = unsafe { Owned::from_raw(node, self.map.limbo()) };
+        let (state, now) = self.initial_state(options, generation);
+        let node = self.allocate(state, key, Some(value), weight, now);
         Ok(Prepared { node, generation, weight, version: options.version })
     }
 
-    fn too_heavy(&self, weight: u64) -> RefusedReason {
+    pub(super) fn allocate(
+        &self,
+        state: Initial<V>,
+        key: K,
+        value: Option<V>,
+        weight: u64,
+        now: u64,
+    ) -> Owned<'_, Node<K, V>> {
+        let tail = self
+            .flags
+            .is_heavy()
+            .then(|| Tail { weight: AtomicU64::new(weight), touched: AtomicU64::new(now) });
+        let node = Node::allocate(state, key, value, tail);
+        // SAFETY: just allocated, and freed as it was by `Node::free`.
+        unsafe { Owned::from_raw(node, self.map.limbo()) }
+    }
+
+    /// Whether options make sense for this cache.
+    pub(super) fn check_options(&self, options: &InsertOptions) -> Result<(), RefusedReason> {
+        let windows = options.revalidate.is_some() || options.on_error.is_some();
+        if options.too_short {
+            Err(RefusedReason::TooShort)
+        } else if windows && self.durations_of(options).is_unlimited() {
+            Err(RefusedReason::NoDeadline)
+        } else if options.weight.is_some() && !self.weighted {
+            Err(RefusedReason::Unweighted)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Runs the weigher.
+    pub(super) fn weigh(&self, key: &K, value: &V, options: &InsertOptions) -> u64 {
+        let weight = match (&self.weigher, options.weight) {
+            (_, Some(weight)) => weight,
+            (Some(weigher), None) => weigher(key, value),
+            (None, None) => 1,
+        };
+        weight.max(1)
+    }
+
+    pub(super) fn too_heavy(&self, weight: u64) -> RefusedReason {
         RefusedReason::TooHeavy { weight, capacity: self.capacity() }
     }
 
     /// The durations of an entry with these options; the caller's profile number is good if unchanged.
-    fn durations_of(&self, options: &InsertOptions) -> Durations {
+    pub(super) fn durations_of(&self, options: &InsertOptions) -> Durations {
         let Durations { fresh, revalidate, on_error, early, .. } = self.durations;
         Durations {
             fresh: options.fresh.unwrap_or(fresh),
@@ -137,8 +165,11 @@ where
     }
 
     /// The first state of an entry, and the time if it was needed (else zero).
-    fn initial_state(&self, options: &InsertOptions) -> (Initial, u64) {
-        let generation = self.generation();
+    pub(super) fn initial_state(
+        &self,
+        options: &InsertOptions,
+        generation: Generation,
+    ) -> (Initial<V>, u64) {
         let overridden =
             options.fresh.is_some() || options.revalidate.is_some() || options.on_error.is_some();
         let durations = if overridden { self.durations_of(options) } else { self.durations };
@@ -164,10 +195,13 @@ where
         self.set_timed();
         let extra = Extra {
             flags: self.flags,
+            content: Content::Value,
             generation: generation.number(),
             deadlines: durations.from(birth, draw),
             version: options.version,
             tags: tags::stamps(&self.tags, &options.tags),
+            flight: None,
+            attempt: None,
         };
         (Initial::Extra(Box::new(extra)), now)
     }
@@ -179,7 +213,7 @@ where
     }
 
     /// A random number below [`DRAWS`].
-    fn draw(&self) -> u8 {
+    pub(super) fn draw(&self) -> u8 {
         rand::random::<u8>() % DRAWS
     }
 
@@ -198,12 +232,12 @@ where
         let Prepared { mut node, mut generation, weight, version } = prepared;
         let mut place = None;
         loop {
-            let probe = self.map.probe(hash, |other| *other.key() == *node.node().key(), guard);
+            let probe = self.probe(hash, |other| *other.key() == *node.node().key(), guard, after);
             if generation != self.generation() {
                 // All were invalidated since the node was prepared. It must not take the place of an
                 // entry that is newer than that.
                 generation = self.generation();
-                node.node().reset_state(self.initial_state(options).0);
+                node.node().reset_state(self.initial_state(options, generation).0);
             }
             match probe {
                 Probe::Found(found) => {
@@ -213,16 +247,8 @@ where
                         self.recorder.count(Event::Refused, guard.stripe());
                         return Err(Refused::new(node.into_value(), reason));
                     }
-                    let policy = found.policy().used();
-                    match self.map.replace(&found, node, policy, guard) {
-                        Ok(new) => {
-                            self.settle_replace(&found, &new, weight, &judgement, guard, after);
-                            return Ok(if judgement.is_dead() {
-                                Stored::New
-                            } else {
-                                Stored::Replaced
-                            });
-                        }
+                    match self.put_over(hash, &found, node, weight, &judgement, guard, after) {
+                        Ok(stored) => return Ok(stored),
                         Err(back) => node = back,
                     }
                 }
@@ -258,6 +284,37 @@ where
         }
     }
 
+    /// Stores a node in place of what was found, or gives it back.
+    #[expect(clippy::too_many_arguments, reason = "as `store`")]
+    pub(super) fn put_over<'e>(
+        &'e self,
+        hash: u64,
+        found: &Found<'e, Node<K, V>>,
+        node: Owned<'e, Node<K, V>>,
+        weight: u64,
+        judgement: &Judgement<'_, V>,
+        guard: &'e Guard,
+        after: &mut After<'_, K, V, S>,
+    ) -> Result<Stored, Owned<'e, Node<K, V>>> {
+        if self.capacity() == 0 && found.is_pending() {
+            // Nothing is kept. But what is being loaded is older than what was to be stored.
+            return if self.take(found, RemovalCause::Removed, guard, after) {
+                Ok(Stored::NotKept)
+            } else {
+                Err(node)
+            };
+        }
+        if found.is_pending() {
+            let policy = self.evict.place(&self.map, hash, guard);
+            let new = self.map.replace(found, node, policy, guard)?;
+            self.settle_insert(&new, weight, guard, after);
+            return Ok(Stored::New);
+        }
+        let new = self.map.replace(found, node, found.policy().used(), guard)?;
+        self.settle_replace(found, &new, weight, judgement, guard, after);
+        Ok(if judgement.has_value() { Stored::Replaced } else { Stored::New })
+    }
+
     /// Whether a value may be stored in place of the one found.
     fn check<'e>(
         &'e self,
@@ -265,19 +322,19 @@ where
         weight: u64,
         version: Option<u64>,
         found: &Found<'e, Node<K, V>>,
-        judgement: Judgement<'e>,
+        judgement: Judgement<'e, V>,
         allow: &mut impl FnMut(&View<'_, K, V>) -> bool,
     ) -> Result<(), RefusedReason> {
-        let dead = judgement.is_dead();
+        let live = judgement.has_value() && !found.is_pending();
         match rule {
-            Rule::IfAbsent if !dead => return Err(RefusedReason::Present),
-            Rule::IfPresent if dead => return Err(RefusedReason::Absent),
+            Rule::IfAbsent if live => return Err(RefusedReason::Present),
+            Rule::IfPresent if !live => return Err(RefusedReason::Absent),
             _ => {}
         }
         if weight > self.capacity() && self.capacity() > 0 {
             return Err(self.too_heavy(weight));
         }
-        if dead {
+        if !live {
             return Ok(());
         }
         match (version, judgement.version()) {
@@ -323,12 +380,12 @@ where
     where
         K: Clone,
     {
-        let probe = self.map.probe(hash, |node| node.key() == key, guard);
+        let probe = self.probe(hash, |node| node.key() == key, guard, after);
         let found = match &probe {
             Probe::Found(found) => Some((*found, self.judge(found.node(), guard))),
             Probe::Vacant(_) => None,
         };
-        let live = found.filter(|(_, judgement)| !judgement.is_dead());
+        let live = found.filter(|(found, judgement)| judgement.has_value() && !found.is_pending());
         let view = live.map(|(found, judgement)| self.view(found.node(), judgement));
         match (decide(view), live) {
             (Decision::Keep, _) | (Decision::Remove, None) => Ok(Some(Computed::Kept)),
@@ -349,7 +406,7 @@ where
         &'e self,
         hash: u64,
         probe: &Probe<'e, Node<K, V>>,
-        found: Option<(Found<'e, Node<K, V>>, Judgement<'e>)>,
+        found: Option<(Found<'e, Node<K, V>>, Judgement<'e, V>)>,
         prepared: Prepared<'e, K, V>,
         guard: &'e Guard,
         after: &mut After<'_, K, V, S>,
@@ -369,11 +426,7 @@ where
                     self.recorder.count(Event::Refused, guard.stripe());
                     return Err(Refused::new(node.into_value(), reason));
                 }
-                let policy = old.policy().used();
-                Ok(self.map.replace(old, node, policy, guard).ok().map(|new| {
-                    self.settle_replace(old, &new, weight, &judgement, guard, after);
-                    if judgement.is_dead() { Stored::New } else { Stored::Replaced }
-                }))
+                Ok(self.put_over(hash, old, node, weight, &judgement, guard, after).ok())
             }
             Probe::Vacant(_) if self.capacity() == 0 => Ok(Some(Stored::NotKept)),
             Probe::Vacant(vacant) => {

@@ -13,7 +13,16 @@ pub(crate) use loom::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64,
 #[cfg(all(test, not(seawall_loom)))]
 pub(crate) use self::stall::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize};
 
+#[cfg(not(seawall_loom))]
+pub(crate) use atomic_waker::AtomicWaker;
+
+#[cfg(seawall_loom)]
+pub(crate) use self::model_waker::AtomicWaker;
+
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+mod late;
+pub(crate) use self::late::Late;
 
 mod striped;
 pub(crate) use self::striped::{Cell, Padded, Striped};
@@ -23,3 +32,30 @@ pub(crate) use self::thread::{OwnedStripe, Stripe};
 
 #[cfg(all(test, not(seawall_loom)))]
 pub(crate) mod stall;
+
+/// Loom's, with the names of the real one.
+#[cfg(seawall_loom)]
+mod model_waker {
+    use std::task::Waker;
+
+    #[derive(Debug)]
+    pub(crate) struct AtomicWaker(loom::future::AtomicWaker);
+
+    impl AtomicWaker {
+        pub(crate) fn new() -> Self {
+            AtomicWaker(loom::future::AtomicWaker::new())
+        }
+
+        pub(crate) fn register(&self, waker: &Waker) {
+            self.0.register_by_ref(waker);
+        }
+
+        pub(crate) fn wake(&self) {
+            self.0.wake();
+        }
+
+        pub(crate) fn take(&self) -> Option<Waker> {
+            self.0.take_waker()
+        }
+    }
+}

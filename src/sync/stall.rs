@@ -118,6 +118,11 @@ macro_rules! arithmetic {
                 point();
                 self.0.fetch_sub(value, order)
             }
+            #[inline]
+            pub(crate) fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                point();
+                self.0.fetch_or(value, order)
+            }
         }
         impl Default for $name {
             fn default() -> Self {

@@ -192,6 +192,12 @@ impl<'g, N> Found<'g, N> {
         self.seen.word.policy()
     }
 
+    /// Whether the node is not an entry yet; see [`Policy::PENDING`].
+    #[inline]
+    pub(crate) fn is_pending(&self) -> bool {
+        self.seen.word.is_pending()
+    }
+
     /// The eight bits of the key's hash that the slot word repeats.
     pub(crate) fn tag(&self) -> u8 {
         self.seen.word.tag_byte()

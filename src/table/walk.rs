@@ -71,7 +71,7 @@ impl<N: Node, H: Rehash<N>> Map<N, H> {
         let before = into.len();
         for slot in bits(control.occupied()) {
             let word = bucket.word(slot);
-            if !word.is_removed() {
+            if !word.is_removed() && !word.is_pending() {
                 let rank = rank(word.policy());
                 let sampled =
                     Sampled { bucket, seen: Seen { slot, word }, index, rank, node: PhantomData };

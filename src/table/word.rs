@@ -24,7 +24,9 @@ impl Policy {
 
     pub(crate) fn new(main: bool, frequency: u8, age: u8) -> Policy {
         debug_assert!(frequency <= Self::MAX_FREQUENCY && age < Self::AGES);
-        Policy(age << 3 | u8::from(main) << 2 | frequency)
+        let policy = Policy(age << 3 | u8::from(main) << 2 | frequency);
+        // One unit of age less, for the one combination that is taken.
+        if policy.is_pending() { Policy(policy.0 - 8) } else { policy }
     }
 
     #[inline]
@@ -42,10 +44,24 @@ impl Policy {
         self.0 >> 3
     }
 
+    /// Of a node that is not an entry yet: its key is being loaded. Not sampled for eviction, and not
+    /// accounted for; at the cap, so that uses do not change it.
+    pub(crate) const PENDING: Policy = Policy(0xFF);
+
+    #[inline]
+    pub(crate) fn is_pending(self) -> bool {
+        self == Self::PENDING
+    }
+
+    #[inline]
+    fn can_be_used(self) -> bool {
+        self.frequency() < Self::MAX_FREQUENCY && self.0 + 1 != Self::PENDING.0
+    }
+
     /// One more use; unchanged at the cap.
     #[inline]
     pub(crate) fn used(self) -> Policy {
-        if self.frequency() < Self::MAX_FREQUENCY { Policy(self.0 + 1) } else { self }
+        if self.can_be_used() { Policy(self.0 + 1) } else { self }
     }
 }
 
@@ -130,6 +146,11 @@ impl Word {
     }
 
     #[inline]
+    pub(crate) fn is_pending(self) -> bool {
+        self.policy().is_pending()
+    }
+
+    #[inline]
     pub(crate) fn with_policy(self, policy: Policy) -> Word {
         let mask = (1 << Self::POLICY_SHIFT) - 1;
         Word(self.0.map_addr(|addr| addr & mask | usize::from(policy.0) << Self::POLICY_SHIFT))
@@ -138,7 +159,7 @@ impl Word {
     /// The word with one more use; `None` at the cap, or if the word may not be changed.
     #[inline]
     pub(crate) fn used(self) -> Option<Word> {
-        (self.policy().frequency() < Policy::MAX_FREQUENCY && self.is_plain())
+        (self.policy().can_be_used() && self.is_plain())
             .then(|| Word(self.0.map_addr(|addr| addr + Self::USED)))
     }
 

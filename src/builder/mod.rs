@@ -1,15 +1,20 @@
 //! Settings, checked before a cache is made of them.
 
+mod origin;
+
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::Duration;
 
+use self::origin::Origin;
 use crate::cache::Cache;
 use crate::clock::{Clock, millis};
 use crate::engine::{Config, Weigher};
 use crate::error::ConfigError;
 use crate::freshness::{Durations, NEVER};
+use crate::guard::Limits;
 use crate::listener::{Listener, RemovalCause};
 use crate::options::is_too_short;
 
@@ -47,6 +52,7 @@ pub struct Builder<K, V, S = ahash::RandomState> {
     small_share: f64,
     clock: Option<Clock>,
     hasher: S,
+    origin: Origin<K, V>,
     of: PhantomData<fn() -> (K, V)>,
 }
 
@@ -67,6 +73,7 @@ impl<K, V> Builder<K, V> {
             small_share: 0.1,
             clock: None,
             hasher: ahash::RandomState::new(),
+            origin: Origin::new(),
             of: PhantomData,
         }
     }
@@ -192,6 +199,7 @@ impl<K, V, S> Builder<K, V, S> {
             small_share: self.small_share,
             clock: self.clock,
             hasher,
+            origin: self.origin,
             of: PhantomData,
         }
     }
@@ -277,7 +285,8 @@ impl<K, V, S> Builder<K, V, S> {
     {
         let durations = self.checked_durations()?;
         let (capacity, weighted) = self.budget()?;
-        Cache::from_config(Config {
+        self.origin.check(&durations)?;
+        let config = Config {
             capacity,
             weighted,
             estimated_entries: if weighted { self.estimated_entries } else { capacity },
@@ -289,7 +298,12 @@ impl<K, V, S> Builder<K, V, S> {
             small_share: self.small_share,
             clock: self.clock,
             hasher: self.hasher,
-        })
+            absent: self.origin.absent_durations(),
+            absence_weight: self.origin.absence_weight,
+            lead_timeout: self.origin.lead_timeout,
+            limits: Arc::new(Limits::new(&self.origin.limits)),
+        };
+        Cache::from_config(config, self.origin.loads)
     }
 }
 

@@ -1,0 +1,127 @@
+//! One cache line of a filter: eight words, of which a key sets one bit each.
+//!
+//! Bits are only ever set, but by `clear`. Inserting needs no ordering: whoever learns of an insert
+//! learns it by something that orders the two threads, and then cannot read the words as they were
+//! before. A reader that may meet a `clear` and must not trust what it sees then needs pair B1.
+//!
+//! | pair | Release | Acquire | what becomes visible |
+//! |---|---|---|---|
+//! | B1 | `clear` stores a word | `contains_acquire`, `words` load it | what was done before the clear: the block left the state that the reader saw |
+
+use std::array;
+
+use crate::sync::{Acquire, AtomicU64, Relaxed, Release};
+
+/// Words in a block, and bits that a key sets. Fewer in models, which try every order of every access.
+pub(super) const WORDS: usize = if cfg!(seawall_loom) { 2 } else { 8 };
+/// Bytes of a block.
+pub(super) const BYTES: usize = WORDS * 8;
+/// Bits of the hash that choose a bit of a word.
+const INDEX_BITS: usize = 6;
+/// A query stops here when a bit is missing. A branch a word would be mispredicted for most absent keys;
+/// none at all would cost them the second half of the work.
+const FIRST: usize = WORDS / 2;
+
+/// The bit of a word that a key sets.
+#[inline]
+fn mask(low: u64, word: usize) -> u64 {
+    1 << ((low >> (INDEX_BITS * word)) & 63)
+}
+
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct Block([AtomicU64; WORDS]);
+
+impl Block {
+    pub(super) fn new(words: [u64; WORDS]) -> Self {
+        Block(words.map(AtomicU64::new))
+    }
+
+    /// Sets a key's bits; returns whether one of them was clear.
+    #[inline]
+    pub(super) fn insert(&self, low: u64) -> bool {
+        let mut new = false;
+        for (i, word) in self.0.iter().enumerate() {
+            new |= set(word, mask(low, i));
+        }
+        new
+    }
+
+    #[inline]
+    pub(super) fn contains(&self, low: u64) -> bool {
+        self.test(low, |word| word.load(Relaxed))
+    }
+
+    /// As [`Self::contains`]; if it returns `false` because of a `clear`, that is visible.
+    #[inline]
+    pub(super) fn contains_acquire(&self, low: u64) -> bool {
+        // ORDERING (B1): Acquire pairs with `clear`. A word that was cleared and has had bits set since
+        // still carries it: those were read-modify-writes.
+        self.test(low, |word| word.load(Acquire))
+    }
+
+    /// Counts the bits that are set, in two halves.
+    #[inline]
+    fn test(&self, mut low: u64, load: impl Fn(&AtomicU64) -> u64) -> bool {
+        let mut set = 0;
+        let (first, second) = self.0.split_at(FIRST);
+        for word in first {
+            set += (load(word) >> (low & 63)) & 1;
+            low >>= INDEX_BITS;
+        }
+        if set != FIRST as u64 {
+            return false;
+        }
+        for word in second {
+            set += (load(word) >> (low & 63)) & 1;
+            low >>= INDEX_BITS;
+        }
+        set == WORDS as u64
+    }
+
+    /// Reads a word, so that the line is on its way when it is needed.
+    #[inline]
+    pub(super) fn touch(&self) -> u64 {
+        self.0[0].load(Relaxed)
+    }
+
+    pub(super) fn words(&self) -> [u64; WORDS] {
+        // ORDERING (B1): Acquire, as for `contains_acquire`.
+        array::from_fn(|i| self.0[i].load(Acquire))
+    }
+
+    pub(super) fn union(&self, words: [u64; WORDS]) {
+        for (word, bits) in self.0.iter().zip(words) {
+            set(word, bits);
+        }
+    }
+
+    pub(super) fn clear(&self) {
+        for word in &self.0 {
+            // ORDERING (B1): Release, see `contains_acquire`.
+            if cfg!(seawall_loom) {
+                // After a store, loom lets its thread read that again although it has changed the word
+                // since: it learns of another thread's older change too late to order all three.
+                word.swap(0, Release);
+            } else {
+                word.store(0, Release);
+            }
+        }
+    }
+}
+
+/// Sets bits of a word; returns whether one of them was clear. A word that has them is not written, so
+/// that its line stays shared.
+#[inline]
+fn set(word: &AtomicU64, bits: u64) -> bool {
+    let mut now = word.load(Relaxed);
+    while now & bits != bits {
+        // Relaxed: the bits publish nothing but themselves.
+        match word.compare_exchange(now, now | bits, Relaxed, Relaxed) {
+            Ok(_) => return true,
+            // Another thread set or cleared some; look again.
+            Err(other) => now = other,
+        }
+    }
+    false
+}

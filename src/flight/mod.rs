@@ -1,0 +1,354 @@
+//! Flights: one load in progress, and all who wait for it.
+//!
+//! A [`Flight`] knows nothing of tables or of memory reclamation. It has one [`Lead`](lead), the right
+//! and duty to answer, and any number of participants, blocking threads and async tasks alike. The lead
+//! of an async load lives inside the load's future, which belongs to the flight and not to the caller
+//! that began it: any participant that is polled drives it.
+
+mod nested;
+mod waiters;
+mod word;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+pub(crate) use self::nested::Circle;
+use self::nested::{Leading, Leads, Note, Notes};
+use self::waiters::{Seat, Waiters};
+pub(crate) use self::word::Phase;
+use self::word::Word;
+use crate::clock::{Alarm, Clock};
+use crate::sync::{AcqRel, Acquire, AtomicBool, AtomicU64, Release};
+
+/// The future of a load; it answers its flight itself.
+pub(crate) type LoadFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// How long a blocking participant leaves a future that is due to the async ones, which may be polled
+/// on the runtime that it was made for.
+const COURTESY: Duration = Duration::from_millis(5);
+
+/// One load in progress.
+pub(crate) struct Flight<T> {
+    word: Word,
+    waiters: Waiters,
+    answer: OnceLock<T>,
+    /// The future has been woken since it was last polled.
+    due: AtomicBool,
+    /// Of an async load, until it is answered. Never waited for: who finds it locked leaves the future
+    /// to the one who is polling it.
+    future: Mutex<Option<LoadFuture>>,
+    /// Whether there is such a future, for those who must not touch the lock to find out.
+    shared: AtomicBool,
+    notes: Notes,
+    /// When the load began; the cache's milliseconds.
+    started: u64,
+    /// When the key was marked stale while the load was running; zero: it was not.
+    marked: AtomicU64,
+    /// The answer must not be stored.
+    void: AtomicBool,
+}
+
+impl<T> fmt::Debug for Flight<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flight")
+            .field("phase", &self.word.phase())
+            .field("participants", &self.word.participants())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: Send + Sync> Leads for Flight<T> {
+    fn notes(&self) -> &Notes {
+        &self.notes
+    }
+}
+
+impl<T> Flight<T> {
+    /// A flight with one participant: the caller that begins the load.
+    pub(crate) fn new(started: u64) -> Arc<Flight<T>> {
+        Arc::new(Flight {
+            word: Word::new(),
+            waiters: Waiters::default(),
+            answer: OnceLock::new(),
+            due: AtomicBool::new(true),
+            future: Mutex::new(None),
+            shared: AtomicBool::new(false),
+            notes: Notes::default(),
+            started,
+            marked: AtomicU64::new(0),
+            void: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn started(&self) -> u64 {
+        self.started
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.word.phase()
+    }
+
+    /// Notes that what is being loaded is outdated from `now` on.
+    pub(crate) fn mark(&self, now: u64) {
+        // ORDERING: Release, with the Acquire of `marked`: who marks before the answer is stored is
+        // seen when it is.
+        let _ = self.marked.compare_exchange(0, now, AcqRel, Acquire);
+    }
+
+    pub(crate) fn marked(&self) -> Option<u64> {
+        Some(self.marked.load(Acquire)).filter(|&at| at != 0)
+    }
+
+    /// Forbids that the answer is stored.
+    pub(crate) fn make_void(&self) {
+        self.void.store(true, Release);
+    }
+
+    pub(crate) fn is_void(&self) -> bool {
+        self.void.load(Acquire)
+    }
+
+    /// Answers, once; later answers are dropped. Wakes all who wait.
+    pub(crate) fn complete(&self, answer: T) {
+        if self.answer.set(answer).is_ok() && self.word.finish() {
+            self.waiters.wake_all();
+        }
+    }
+
+    /// The answer, when it is there.
+    pub(crate) fn answer(&self) -> Option<&T> {
+        (self.word.phase() == Phase::Done).then(|| self.answer.get()).flatten()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<LoadFuture>> {
+        self.future.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Send + Sync + 'static> Flight<T> {
+    /// Gives the flight the future that answers it.
+    pub(crate) fn install(&self, future: LoadFuture) {
+        *self.lock() = Some(future);
+        self.shared.store(true, Release);
+    }
+
+    /// Polls the future, if it is due and nobody else is polling it.
+    fn drive(self: &Arc<Self>) {
+        while self.due.load(Acquire) {
+            let mut future = match self.future.try_lock() {
+                Ok(future) => future,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                // Who holds it looks whether it is due after letting go.
+                Err(TryLockError::WouldBlock) => return,
+            };
+            let Some(load) = &mut *future else { return };
+            // ORDERING: AcqRel pairs with the Release in `wake`: what the waker of the loader wrote.
+            if !self.due.swap(false, AcqRel) {
+                continue;
+            }
+            let waker = Waker::from(Arc::clone(self));
+            let polled = {
+                let _leading = Leading::new(Arc::clone(self) as Arc<dyn Leads>);
+                load.as_mut().poll(&mut Context::from_waker(&waker))
+            };
+            if polled.is_ready() {
+                let load = future.take();
+                drop(future);
+                self.shared.store(false, Release);
+                // Its destructors are the user's: not under the lock.
+                drop(load);
+                return;
+            }
+        }
+    }
+
+    /// Runs a blocking loader as this flight's.
+    pub(crate) fn lead<R>(self: &Arc<Self>, load: impl FnOnce() -> R) -> R {
+        let _leading = Leading::new(Arc::clone(self) as Arc<dyn Leads>);
+        load()
+    }
+
+    /// Polls a loader's future that belongs to its caller.
+    pub(crate) fn poll_led<F: Future>(
+        self: &Arc<Self>,
+        future: Pin<&mut F>,
+        cx: &mut Context<'_>,
+    ) -> Poll<F::Output> {
+        let _leading = Leading::new(Arc::clone(self) as Arc<dyn Leads>);
+        future.poll(cx)
+    }
+
+    /// The participation that [`new`](Self::new) counted.
+    pub(crate) fn first(self: Arc<Self>) -> Participant<T> {
+        Participant { flight: self, seat: None, note: None }
+    }
+
+    /// Joins, if the flight is running.
+    pub(crate) fn join(self: &Arc<Self>) -> Join<T>
+    where
+        T: Clone,
+    {
+        match self.word.join() {
+            Phase::Running => Join::Running(Arc::clone(self).first()),
+            Phase::Done => self.answer().cloned().map_or(Join::Closed, Join::Done),
+            Phase::Closed => Join::Closed,
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> Wake for Flight<T> {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // ORDERING: Release, see `drive`.
+        self.due.store(true, Release);
+        // All of them: whichever is chosen may be one that nobody polls any more.
+        self.waiters.wake_all();
+    }
+}
+
+/// What became of joining a flight.
+pub(crate) enum Join<T> {
+    Running(Participant<T>),
+    Done(T),
+    /// It ended without an answer.
+    Closed,
+}
+
+/// One who waits for a flight. Dropping it leaves, at once; the last one out drops an async load.
+#[derive(Debug)]
+pub(crate) struct Participant<T> {
+    flight: Arc<Flight<T>>,
+    seat: Option<Seat>,
+    note: Option<Note>,
+}
+
+/// How waiting ended without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unanswered {
+    /// The flight was closed.
+    Closed,
+    /// The participant's time was up.
+    TimedOut,
+}
+
+impl<T: Clone + Send + Sync + 'static> Participant<T> {
+    pub(crate) fn flight(&self) -> &Arc<Flight<T>> {
+        &self.flight
+    }
+
+    /// Has to be called by a follower before it waits: fails if it would wait for itself.
+    pub(crate) fn check_circle(&mut self) -> Result<(), Circle> {
+        self.note = nested::wait_for(&(Arc::clone(&self.flight) as Arc<dyn Leads>))?;
+        Ok(())
+    }
+
+    fn look(&self) -> Option<Result<T, Unanswered>> {
+        match self.flight.word.phase() {
+            Phase::Running => None,
+            Phase::Done => self.flight.answer.get().cloned().map(Ok),
+            Phase::Closed => Some(Err(Unanswered::Closed)),
+        }
+    }
+
+    fn sit(&mut self, waker: &Waker) {
+        match &self.seat {
+            Some(seat) => self.flight.waiters.update(seat, waker),
+            None => self.seat = Some(self.flight.waiters.add(waker)),
+        }
+    }
+
+    /// Drives the load, if it is due, and looks for the answer.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        alarm: &mut Alarm,
+    ) -> Poll<Result<T, Unanswered>> {
+        self.flight.drive();
+        if let Some(end) = self.look() {
+            return Poll::Ready(end);
+        }
+        // Once more after sitting down: what happened before that wakes nobody who sat down after it.
+        self.sit(cx.waker());
+        self.flight.drive();
+        if let Some(end) = self.look() {
+            return Poll::Ready(end);
+        }
+        if alarm.poll(cx) { Poll::Ready(Err(Unanswered::TimedOut)) } else { Poll::Pending }
+    }
+
+    /// Blocks the thread until there is an answer or its time is up.
+    pub(crate) fn wait(&mut self, clock: &Clock, until: u64) -> Result<T, Unanswered> {
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut alarm = clock.alarm(until);
+        let mut polite = true;
+        loop {
+            if let Some(end) = self.look() {
+                return end;
+            }
+            self.sit(&waker);
+            if !polite {
+                self.flight.drive();
+            }
+            if let Some(end) = self.look() {
+                return end;
+            }
+            // Of a clock that real time does not move, the alarm wakes this thread.
+            let left = clock.until(until);
+            let over = match left {
+                Some(left) => left.is_zero(),
+                None => alarm.poll(&mut Context::from_waker(&waker)),
+            };
+            if over {
+                return Err(Unanswered::TimedOut);
+            }
+            let due = self.flight.shared.load(Acquire) && self.flight.due.load(Acquire);
+            match (due, left) {
+                (true, left) => {
+                    std::thread::park_timeout(left.map_or(COURTESY, |left| left.min(COURTESY)));
+                }
+                (false, Some(left)) if left < Duration::MAX => std::thread::park_timeout(left),
+                (false, _) => std::thread::park(),
+            }
+            polite = !due;
+        }
+    }
+}
+
+impl<T> Flight<T> {
+    #[cfg(all(test, not(seawall_loom)))]
+    fn places(&self) -> usize {
+        self.waiters.places()
+    }
+}
+
+impl<T> Drop for Participant<T> {
+    fn drop(&mut self) {
+        if let Some(seat) = self.seat.take() {
+            self.flight.waiters.remove(seat);
+        }
+        if self.flight.word.leave() {
+            let load = self.flight.lock().take();
+            drop(load);
+        }
+    }
+}
+
+/// Wakes a blocked thread.
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}

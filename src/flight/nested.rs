@@ -1,0 +1,102 @@
+//! Loads inside loads: finds out that a load would wait for itself.
+//!
+//! Each thread keeps the flights whose loaders it is running at the moment, innermost last. A loader
+//! that is about to wait for another flight notes that in its own, and looks along these notes whether
+//! they lead back to it. Of two that close a circle at the same time at least one sees it, since each
+//! writes its note before it reads the other's.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A flight whose loader may wait for others.
+pub(super) trait Leads: Send + Sync {
+    fn notes(&self) -> &Notes;
+}
+
+/// The flights that one flight's loader waits for.
+#[derive(Default)]
+pub(super) struct Notes(Mutex<Vec<Arc<dyn Leads>>>);
+
+impl fmt::Debug for Notes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Notes")
+    }
+}
+
+impl Notes {
+    fn with<R>(&self, f: impl FnOnce(&mut Vec<Arc<dyn Leads>>) -> R) -> R {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+thread_local! {
+    static LEADING: RefCell<Vec<Arc<dyn Leads>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// While it lives, the thread is running the loader of a flight.
+pub(super) struct Leading(());
+
+impl Leading {
+    pub(super) fn new(flight: Arc<dyn Leads>) -> Leading {
+        // A thread that is being torn down nests nothing any more.
+        let _ = LEADING.try_with(|leading| leading.borrow_mut().push(flight));
+        Leading(())
+    }
+}
+
+impl Drop for Leading {
+    fn drop(&mut self) {
+        let _ = LEADING.try_with(|leading| leading.borrow_mut().pop());
+    }
+}
+
+fn is(a: &Arc<dyn Leads>, b: &Arc<dyn Leads>) -> bool {
+    Arc::as_ptr(a).cast::<()>() == Arc::as_ptr(b).cast::<()>()
+}
+
+/// A loader's note that it waits for a flight, until dropped.
+pub(super) struct Note {
+    of: Arc<dyn Leads>,
+    target: Arc<dyn Leads>,
+}
+
+impl fmt::Debug for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Note")
+    }
+}
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        self.of.notes().with(|notes| {
+            if let Some(place) = notes.iter().position(|it| is(it, &self.target)) {
+                notes.swap_remove(place);
+            }
+        });
+    }
+}
+
+/// The flight would wait for itself.
+#[derive(Debug)]
+pub(crate) struct Circle;
+
+/// Notes that the calling thread is about to wait for a flight, if that happens inside a loader.
+pub(super) fn wait_for(target: &Arc<dyn Leads>) -> Result<Option<Note>, Circle> {
+    let leading = LEADING.try_with(|leading| leading.borrow().clone()).unwrap_or_default();
+    let Some(innermost) = leading.last() else { return Ok(None) };
+    innermost.notes().with(|notes| notes.push(Arc::clone(target)));
+    let note = Note { of: Arc::clone(innermost), target: Arc::clone(target) };
+    let mut seen: Vec<Arc<dyn Leads>> = Vec::new();
+    let mut next = vec![Arc::clone(target)];
+    while let Some(flight) = next.pop() {
+        if leading.iter().any(|it| is(it, &flight)) {
+            return Err(Circle);
+        }
+        if !seen.iter().any(|it| is(it, &flight)) {
+            next.extend(flight.notes().with(|notes| notes.clone()));
+            seen.push(flight);
+        }
+    }
+    Ok(Some(note))
+}

@@ -1,0 +1,92 @@
+//! A flight's state and the number of its participants, in one atomic word.
+//!
+//! ```text
+//! 33 CLOSED   32 DONE   31..0 participants
+//! ```
+//!
+//! | pair | Release | Acquire | what becomes visible |
+//! |---|---|---|---|
+//! | W1 | `finish` sets DONE | loads of the word | the result |
+
+use crate::sync::{AcqRel, Acquire, AtomicU64};
+
+/// The answer is there.
+const DONE: u64 = 1 << 32;
+/// The last participant left before there was an answer: nobody may join any more.
+const CLOSED: u64 = 1 << 33;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Running,
+    Done,
+    Closed,
+}
+
+#[derive(Debug)]
+pub(super) struct Word(AtomicU64);
+
+fn phase_of(word: u64) -> Phase {
+    match word & (DONE | CLOSED) {
+        0 => Phase::Running,
+        CLOSED => Phase::Closed,
+        _ => Phase::Done,
+    }
+}
+
+impl Word {
+    /// Of a running flight with one participant.
+    pub(super) fn new() -> Word {
+        Word(AtomicU64::new(1))
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        // ORDERING (W1): Acquire, for who finds DONE.
+        phase_of(self.0.load(Acquire))
+    }
+
+    pub(super) fn participants(&self) -> u64 {
+        self.0.load(Acquire) & (DONE - 1)
+    }
+
+    /// Becomes a participant of a flight that is running. Looking at the phase and counting are one
+    /// step, so that nobody joins a flight that is being dropped.
+    pub(super) fn join(&self) -> Phase {
+        let mut word = self.0.load(Acquire);
+        while phase_of(word) == Phase::Running {
+            match self.0.compare_exchange(word, word + 1, AcqRel, Acquire) {
+                Ok(_) => return Phase::Running,
+                Err(now) => word = now,
+            }
+        }
+        phase_of(word)
+    }
+
+    /// Stops being a participant. Returns whether this closed the flight: it was running, and nobody
+    /// else is left.
+    pub(super) fn leave(&self) -> bool {
+        let mut word = self.0.load(Acquire);
+        loop {
+            let closes = word == 1;
+            let next = if closes { CLOSED } else { word - 1 };
+            match self.0.compare_exchange(word, next, AcqRel, Acquire) {
+                Ok(_) => return closes,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Notes that the answer is there; returns whether anybody may be waiting for it.
+    pub(super) fn finish(&self) -> bool {
+        let mut word = self.0.load(Acquire);
+        loop {
+            if phase_of(word) != Phase::Running {
+                return false;
+            }
+            // ORDERING (W1): Release publishes the result.
+            match self.0.compare_exchange(word, word | DONE, AcqRel, Acquire) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+    }
+}

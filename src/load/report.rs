@@ -1,0 +1,281 @@
+//! What loads have done, as seen from outside.
+
+use std::time::Duration;
+
+use crate::answer::{Answer, Failure};
+use crate::sync::{AtomicU64, Padded, Relaxed};
+
+/// What a cache's loads have done and are doing; a snapshot.
+///
+/// Counters only grow. A caller counts once, for what it was told: [`joined`](Self::joined) are apart
+/// from hits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LoadStats {
+    /// Calls of a loader: the origin's view.
+    pub started: u64,
+    /// Loads that brought a value, or kept the old one.
+    pub loaded: u64,
+    /// Loads that brought an absence.
+    pub absent: u64,
+    /// Loads that failed with the loader's error.
+    pub failed: u64,
+    /// Loads that panicked.
+    pub panicked: u64,
+    /// Loads that took longer than they may.
+    pub timed_out: u64,
+    /// Loads that were dropped because nobody waited any more.
+    pub abandoned: u64,
+    /// Loads whose answer was not stored: overtaken by a write or an invalidation, or not to be.
+    pub not_stored: u64,
+    /// Callers who waited for another caller's load.
+    pub joined: u64,
+    /// Callers who stopped waiting because their time was up.
+    pub waits_timed_out: u64,
+    /// Stale values served in place of a load's error, refusal or delay.
+    pub served_stale: u64,
+    /// Refreshes begun in the background.
+    pub refreshes: u64,
+    /// Loads in progress now.
+    pub in_flight: u64,
+    /// Callers that wait for one now.
+    pub waiting: u64,
+    /// How long loads took.
+    pub load_time: Histogram,
+    /// How old stale values were when they were served.
+    pub stale_age: Histogram,
+}
+
+/// Counts of durations, in classes that grow by a quarter of a power of two.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    counts: Vec<u64>,
+    sum_micros: u64,
+}
+
+const CLASSES: usize = 4 * 44;
+
+/// The class of a number of microseconds: exact below 4, then four classes to a power of two.
+fn class_of(micros: u64) -> usize {
+    let class = if micros < 4 {
+        micros as usize
+    } else {
+        let exponent = micros.ilog2();
+        4 * (exponent as usize - 1) + (micros >> (exponent - 2)) as usize % 4
+    };
+    class.min(CLASSES - 1)
+}
+
+/// The longest of a class.
+fn top_of(class: usize) -> u64 {
+    if class < 4 {
+        return class as u64;
+    }
+    let shift = class / 4 - 1;
+    ((5 + class as u64 % 4) << shift) - 1
+}
+
+impl Histogram {
+    /// Returns how many durations were counted.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Returns the sum of them all.
+    pub fn sum(&self) -> Duration {
+        Duration::from_micros(self.sum_micros)
+    }
+
+    /// Returns a duration that a fraction of all were not longer than, to within a quarter; `None` if
+    /// there were none, or the fraction is not between 0 and 1.
+    pub fn quantile(&self, fraction: f64) -> Option<Duration> {
+        let count = self.count();
+        if count == 0 || !(0.0..=1.0).contains(&fraction) {
+            return None;
+        }
+        let mut left = ((count as f64 * fraction).ceil() as u64).max(1);
+        for (class, &count) in self.counts.iter().enumerate() {
+            left = left.saturating_sub(count);
+            if left == 0 {
+                return Some(Duration::from_micros(top_of(class)));
+            }
+        }
+        None
+    }
+
+    /// Returns, for each class that has any, the longest duration of it and how many there were of it or
+    /// of a shorter one: the cumulative buckets of Prometheus.
+    pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
+        let mut sum = 0;
+        self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(
+            move |(class, count)| {
+                sum += count;
+                (Duration::from_micros(top_of(class)), sum)
+            },
+        )
+    }
+}
+
+/// A histogram that is being counted.
+#[derive(Debug)]
+struct Counting {
+    counts: Box<[AtomicU64]>,
+    sum: AtomicU64,
+}
+
+impl Counting {
+    fn new() -> Self {
+        let counts = (0..CLASSES).map(|_| AtomicU64::new(0)).collect();
+        Counting { counts, sum: AtomicU64::new(0) }
+    }
+
+    fn add(&self, duration: Duration) {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        self.counts[class_of(micros)].fetch_add(1, Relaxed);
+        self.sum.fetch_add(micros, Relaxed);
+    }
+
+    fn snapshot(&self) -> Histogram {
+        Histogram {
+            counts: self.counts.iter().map(|count| count.load(Relaxed)).collect(),
+            sum_micros: self.sum.load(Relaxed),
+        }
+    }
+}
+
+macro_rules! counters {
+    ($($name:ident),*) => {
+        /// Shared counters: a load is dear enough for them.
+        #[derive(Debug, Default)]
+        struct Counters {
+            $($name: AtomicU64,)*
+        }
+
+        impl Counters {
+            fn snapshot(&self) -> LoadStats {
+                LoadStats {
+                    $($name: self.$name.load(Relaxed),)*
+                    ..LoadStats::default()
+                }
+            }
+        }
+    };
+}
+
+counters!(
+    started,
+    loaded,
+    absent,
+    failed,
+    panicked,
+    timed_out,
+    abandoned,
+    not_stored,
+    joined,
+    waits_timed_out,
+    served_stale,
+    refreshes
+);
+
+/// Counts what loads do.
+#[derive(Debug)]
+pub(crate) struct Report {
+    counters: Padded<Counters>,
+    load_time: Counting,
+    stale_age: Counting,
+}
+
+impl Report {
+    pub(crate) fn new() -> Self {
+        Report {
+            counters: Padded::default(),
+            load_time: Counting::new(),
+            stale_age: Counting::new(),
+        }
+    }
+
+    pub(super) fn started(&self) {
+        self.counters.started.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn ended<V>(&self, answer: &Answer<V>, took: Duration) {
+        let counters = &self.counters;
+        let counter = match answer {
+            Ok(loaded) => {
+                if !loaded.stored {
+                    counters.not_stored.fetch_add(1, Relaxed);
+                }
+                if loaded.value.is_some() { &counters.loaded } else { &counters.absent }
+            }
+            Err(Failure::Failed(..) | Failure::Refused(_) | Failure::NothingToKeep) => {
+                &counters.failed
+            }
+            Err(Failure::Panicked(_)) => &counters.panicked,
+            Err(Failure::TimedOut) => &counters.timed_out,
+            Err(Failure::Abandoned) => &counters.abandoned,
+        };
+        counter.fetch_add(1, Relaxed);
+        self.load_time.add(took);
+    }
+
+    pub(super) fn joined(&self) {
+        self.counters.joined.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn wait_timed_out(&self) {
+        self.counters.waits_timed_out.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn refreshes(&self) {
+        self.counters.refreshes.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn served_stale(&self, age: Option<Duration>) {
+        self.counters.served_stale.fetch_add(1, Relaxed);
+        if let Some(age) = age {
+            self.stale_age.add(age);
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> LoadStats {
+        LoadStats {
+            load_time: self.load_time.snapshot(),
+            stale_age: self.stale_age.snapshot(),
+            ..self.counters.snapshot()
+        }
+    }
+}
+
+#[cfg(all(test, not(seawall_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_duration_is_in_a_class_that_is_not_below_it() {
+        let mut last = 0;
+        for micros in (0..5_000).chain((13..44).flat_map(|bits| [(1 << bits) - 1, 1 << bits])) {
+            let class = class_of(micros);
+            assert!(top_of(class) >= micros, "{micros}");
+            assert!(class == 0 || top_of(class - 1) < micros, "{micros}");
+            assert!(class >= last);
+            last = class;
+        }
+        assert_eq!(class_of(u64::MAX), CLASSES - 1);
+    }
+
+    #[test]
+    fn quantiles_are_within_a_quarter() {
+        let counting = Counting::new();
+        (1..=1_000).for_each(|millis| counting.add(Duration::from_millis(millis)));
+        let histogram = counting.snapshot();
+        assert_eq!(histogram.count(), 1_000);
+        assert_eq!(histogram.sum(), Duration::from_millis(500_500));
+        for (fraction, millis) in [(0.5, 500), (0.99, 990), (1.0, 1_000)] {
+            let quantile = histogram.quantile(fraction).unwrap();
+            let exact = Duration::from_millis(millis);
+            assert!(quantile >= exact && quantile < exact * 5 / 4, "{fraction}: {quantile:?}");
+        }
+        assert_eq!(histogram.quantile(1.5), None);
+        assert_eq!(histogram.buckets().last().unwrap().1, 1_000);
+    }
+}

@@ -1,0 +1,594 @@
+//! One call of get-or-load.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::hash::{BuildHasher, Hash};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use equivalent::Equivalent;
+
+use super::lead::{End, Lead, message};
+use super::loader::{IntoLoad, LoadContext};
+use super::outcome::{LoadError, Outcome, Source, WhyStale};
+use crate::answer::{Answer, Failure};
+use crate::cache::Cache;
+use crate::clock::{Alarm, millis};
+use crate::engine::{Ask, Claim, Count, Served, View};
+use crate::flight::{Join, Participant, Unanswered};
+use crate::freshness::{Freshness, NEVER, ORIGIN};
+use crate::guard::{Place, Priority};
+use crate::table::reclaim;
+
+/// A call of get-or-load that is being put together; made by [`Cache::load`](crate::Cache::load).
+///
+/// ```
+/// use std::time::Duration;
+/// use seawall::{Cache, Load, Source};
+///
+/// let cache: Cache<String, u32> = Cache::new(100);
+/// let outcome = cache
+///     .load("answer")
+///     .timeout(Duration::from_secs(1))
+///     .run(|context| {
+///         assert_eq!(context.key, "answer");
+///         Ok::<_, std::io::Error>(Load::Value(42))
+///     })?;
+/// assert_eq!((outcome.value, outcome.source), (Some(42), Source::Loaded));
+/// # Ok::<(), seawall::LoadError<std::io::Error>>(())
+/// ```
+#[must_use = "a request does nothing before it is run"]
+pub struct LoadRequest<'c, Q: ?Sized, K, V, S = ahash::RandomState> {
+    cache: &'c Cache<K, V, S>,
+    key: &'c Q,
+    ask: Ask,
+    timeout: u64,
+}
+
+impl<Q: ?Sized, K, V, S> fmt::Debug for LoadRequest<'_, Q, K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoadRequest").field("ask", &self.ask).finish_non_exhaustive()
+    }
+}
+
+/// What a caller has to do next.
+pub(super) enum Step<K, V, S>
+where
+    K: Hash + Eq + Clone,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    Done(Result<Outcome<V>, Failed>),
+    Lead(Lead<K, V, S>, Option<Served<V>>),
+    Follow(Follower<V>),
+}
+
+/// An error of a caller, before it has its type.
+pub(super) enum Failed {
+    Failure(Failure),
+    Reentrant,
+}
+
+impl Failed {
+    pub(super) fn typed<E: Clone + 'static>(&self) -> LoadError<E> {
+        match self {
+            Failed::Failure(failure) => LoadError::of(failure),
+            Failed::Reentrant => LoadError::Reentrant,
+        }
+    }
+}
+
+/// One who waits for another caller's load.
+pub(super) struct Follower<V> {
+    participant: Participant<Answer<V>>,
+    place: Place,
+    stale: Option<Served<V>>,
+}
+
+type Told<V> = Option<Result<Outcome<V>, Failed>>;
+
+impl<'c, Q, K, V, S> LoadRequest<'c, Q, K, V, S>
+where
+    Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    pub(crate) fn new(cache: &'c Cache<K, V, S>, key: &'c Q) -> Self {
+        let ask = Ask { priority: Priority::Foreground, refresh: false };
+        LoadRequest { cache, key, ask, timeout: cache.loads().wait_timeout }
+    }
+
+    /// How long this caller waits at most, for its own or another caller's load; the cache's
+    /// [`wait_timeout`](crate::Builder::wait_timeout) by default. A blocking loader of its own is not cut
+    /// short.
+    pub fn timeout(mut self, patience: Duration) -> Self {
+        self.timeout = millis(patience);
+        self
+    }
+
+    /// Counts a load that this call begins as background work, which may use only its
+    /// [share](crate::Builder::background_share) of the permits.
+    pub fn background(mut self) -> Self {
+        self.ask.priority = Priority::Background;
+        self
+    }
+
+    /// Loads also if the cache has a fresh value, and regardless of the retry throttle; joins a load that
+    /// is going on. A value that the cache has is served only if the load fails and it is stale.
+    pub fn refresh(mut self) -> Self {
+        self.ask.refresh = true;
+        self
+    }
+
+    /// Returns what the cache has, or has `load` ask the origin, on this thread.
+    ///
+    /// Blocks while another caller loads the key. `load` is called at most once, while nothing is locked
+    /// or pinned; it may block and call the cache, for other keys. If it panics, the panic goes on here,
+    /// and those who wait get [`LoadError::Panicked`].
+    ///
+    /// # Errors
+    /// [`LoadError`] says which of the many ways it was; see there.
+    pub fn run<R>(
+        self,
+        load: impl FnOnce(LoadContext<K, V>) -> R,
+    ) -> Result<Outcome<V>, LoadError<R::Error>>
+    where
+        R: IntoLoad<V>,
+        R::Error: Clone + Send + Sync + 'static,
+    {
+        let hash = self.cache.engine().hash(self.key);
+        if let Some(outcome) = self.hit(hash) {
+            return Ok(outcome);
+        }
+        let until = self.until();
+        let done = loop {
+            match self.begin(hash) {
+                Step::Done(done) => break done,
+                Step::Lead(lead, stale) => match self.in_pool(lead, stale) {
+                    Ok(outcome) => break Ok(outcome),
+                    Err((lead, stale)) => break self.lead_blocking(lead, stale, load),
+                },
+                Step::Follow(mut follower) => {
+                    let deadline = self.deadline(&follower, until);
+                    let end = follower.participant.wait(self.cache.engine().clock(), deadline);
+                    if let Some(told) = self.told(follower, end) {
+                        break told;
+                    }
+                }
+            }
+        };
+        done.map_err(|failed| failed.typed())
+    }
+
+    /// As [`run`](Self::run), for a loader that is a future.
+    ///
+    /// The load belongs to the key and not to this caller: whichever of those who wait for it is polled
+    /// drives it. If this caller is dropped it goes on as long as another one waits, and is dropped with
+    /// the last one (or not at all: see [`detached_loads`](crate::Builder::detached_loads)). So the future
+    /// must own what it uses; for one that borrows see [`run_local`](Self::run_local). Any executor will
+    /// do; but a loader that needs its own runtime's context needs all its async callers on that runtime.
+    ///
+    /// # Cancel safety
+    /// Dropping the returned future at any point leaves the load, and gives every place back at once.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run); a panic of the loader is [`LoadError::Panicked`] here too.
+    pub async fn run_async<F, R>(
+        self,
+        load: impl FnOnce(LoadContext<K, V>) -> F,
+    ) -> Result<Outcome<V>, LoadError<R::Error>>
+    where
+        F: Future<Output = R> + Send + 'static,
+        R: IntoLoad<V> + 'static,
+        R::Error: Clone + Send + Sync + 'static,
+    {
+        let hash = self.cache.engine().hash(self.key);
+        if let Some(outcome) = self.hit(hash) {
+            return Ok(outcome);
+        }
+        let until = self.until();
+        let done = loop {
+            match self.begin(hash) {
+                Step::Done(done) => break done,
+                Step::Lead(lead, stale) => {
+                    let (participant, stale) = match self.launch(lead, stale, load) {
+                        Ok(launched) => launched,
+                        Err(done) => break done,
+                    };
+                    break self.lead_shared(participant, stale, until).await;
+                }
+                Step::Follow(mut follower) => {
+                    let deadline = self.deadline(&follower, until);
+                    let end = self.wait(&mut follower.participant, deadline).await;
+                    if let Some(told) = self.told(follower, end) {
+                        break told;
+                    }
+                }
+            }
+        };
+        done.map_err(|failed| failed.typed())
+    }
+
+    /// As [`run_async`](Self::run_async), for a loader that borrows or is not `Send`.
+    ///
+    /// Only this caller can drive it: if it is dropped, so is the load, and one of those who wait begins
+    /// it anew with a loader of its own. If it is not polled any more, they wait for as long as their
+    /// time is.
+    ///
+    /// # Cancel safety
+    /// As [`run_async`](Self::run_async), but for that.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run); a panic goes on here.
+    pub async fn run_local<F, R>(
+        self,
+        load: impl FnOnce(LoadContext<K, V>) -> F,
+    ) -> Result<Outcome<V>, LoadError<R::Error>>
+    where
+        F: Future<Output = R>,
+        R: IntoLoad<V>,
+        R::Error: Clone + Send + Sync + 'static,
+    {
+        let hash = self.cache.engine().hash(self.key);
+        if let Some(outcome) = self.hit(hash) {
+            return Ok(outcome);
+        }
+        let until = self.until();
+        let done = loop {
+            match self.begin(hash) {
+                Step::Done(done) => break done,
+                Step::Lead(lead, stale) => {
+                    break self.lead_local(lead, stale, until, load).await;
+                }
+                Step::Follow(mut follower) => {
+                    let deadline = self.deadline(&follower, until);
+                    let end = self.wait(&mut follower.participant, deadline).await;
+                    if let Some(told) = self.told(follower, end) {
+                        break told;
+                    }
+                }
+            }
+        };
+        done.map_err(|failed| failed.typed())
+    }
+
+    /// A fresh value, as any read finds it.
+    #[inline]
+    pub(super) fn hit(&self, hash: u64) -> Option<Outcome<V>> {
+        if self.ask.refresh {
+            return None;
+        }
+        let engine = self.cache.engine();
+        engine.prefetch_bucket(hash);
+        let guard = reclaim::pin();
+        engine.lookup(self.key, hash, Count::Use, &guard, |view: View<'_, K, V>| {
+            let fresh = view.judgement.freshness == Freshness::Fresh && !view.is_refresh_due();
+            fresh.then(|| Outcome::cached(Served::of(&view)))
+        })
+    }
+
+    /// When this caller's time is up, on its clock.
+    pub(super) fn until(&self) -> u64 {
+        match self.timeout {
+            NEVER => NEVER,
+            timeout => self.cache.engine().clock().millis().saturating_add(timeout),
+        }
+    }
+
+    /// Finds out what to do, and takes what it needs: a claim with a permit, or a place among those who
+    /// wait.
+    pub(super) fn begin(&self, hash: u64) -> Step<K, V, S> {
+        let engine = self.cache.engine();
+        match engine.claim(hash, self.key, self.ask, &|key| key.to_owned()) {
+            Claim::Hit(served) => Step::Done(Ok(Outcome::cached(served))),
+            Claim::Absent => Step::Done(Ok(Outcome::absent())),
+            Claim::Stale(served, refusal) => {
+                let why = refusal.map_or(WhyStale::Refreshing, WhyStale::Refused);
+                Step::Done(Ok(self.stale(served, why)))
+            }
+            Claim::Refused(refusal) => Step::Done(Err(Failed::Failure(Failure::Refused(refusal)))),
+            Claim::Circle => Step::Done(Err(Failed::Reentrant)),
+            Claim::Done(answer) => Step::Done(self.answered(answer, Source::Joined, None)),
+            Claim::Follow(participant, place, stale) => {
+                self.cache.report().joined();
+                Step::Follow(Follower { participant, place, stale })
+            }
+            Claim::Lead(ticket, stale) => {
+                let key = self.key.to_owned();
+                let lead = Lead::new(self.cache, hash, key, ticket, stale.clone());
+                let priority =
+                    if lead.is_refresh() { Priority::Background } else { self.ask.priority };
+                match lead.admit(priority) {
+                    Ok(lead) => Step::Lead(lead, stale),
+                    Err(refusal) => Step::Done(self.answered(
+                        Err(Failure::Refused(refusal)),
+                        Source::Loaded,
+                        stale,
+                    )),
+                }
+            }
+        }
+    }
+
+    fn stale(&self, served: Served<V>, why: WhyStale) -> Outcome<V> {
+        let outcome = Outcome::stale(served, why);
+        if outcome.is_stale() {
+            self.cache.report().served_stale(outcome.age);
+        }
+        outcome
+    }
+
+    /// What a load's answer means to this caller.
+    pub(super) fn answered(
+        &self,
+        answer: Answer<V>,
+        source: Source,
+        stale: Option<Served<V>>,
+    ) -> Result<Outcome<V>, Failed> {
+        let failure = match answer {
+            Ok(loaded) => return Ok(Outcome::loaded(loaded, source)),
+            Err(failure) => failure,
+        };
+        let why = match &failure {
+            Failure::Failed(_, true) => Some(WhyStale::Failed),
+            Failure::Panicked(_) => Some(WhyStale::Panicked),
+            Failure::TimedOut => Some(WhyStale::TimedOut),
+            Failure::Refused(refusal) => Some(WhyStale::Refused(*refusal)),
+            Failure::Failed(_, false) | Failure::Abandoned | Failure::NothingToKeep => None,
+        };
+        // The window may have ended while the load was running.
+        let now = self.cache.engine().now();
+        match (why, stale) {
+            (Some(why), Some(served)) if now < served.dead_at => Ok(self.stale(served, why)),
+            _ => Err(Failed::Failure(failure)),
+        }
+    }
+
+    /// When a follower stops waiting: its own time, or the load's, whichever is up first.
+    pub(super) fn deadline(&self, follower: &Follower<V>, until: u64) -> u64 {
+        let started = follower.participant.flight().started();
+        let load_timeout = self.cache.loads().load_timeout;
+        if load_timeout == NEVER {
+            return until;
+        }
+        until.min(started.saturating_sub(ORIGIN).saturating_add(load_timeout))
+    }
+
+    /// What became of waiting. `None`: the load ended without an answer, and this caller tries itself.
+    pub(super) fn told(
+        &self,
+        follower: Follower<V>,
+        end: Result<Answer<V>, Unanswered>,
+    ) -> Told<V> {
+        let Follower { participant, place, stale } = follower;
+        drop(participant);
+        drop(place);
+        match end {
+            Err(Unanswered::Closed) | Ok(Err(Failure::Abandoned)) => None,
+            Ok(answer) => Some(self.answered(answer, Source::Joined, stale)),
+            Err(Unanswered::TimedOut) => {
+                self.cache.report().wait_timed_out();
+                Some(self.answered(Err(Failure::TimedOut), Source::Joined, stale))
+            }
+        }
+    }
+
+    pub(super) async fn wait(
+        &self,
+        participant: &mut Participant<Answer<V>>,
+        until: u64,
+    ) -> Result<Answer<V>, Unanswered> {
+        let mut alarm = self.cache.engine().clock().alarm(until);
+        poll_fn(|cx| participant.poll(cx, &mut alarm)).await
+    }
+
+    /// Runs a refresh on the cache's own threads, if it has a loader for that.
+    #[expect(clippy::type_complexity, reason = "what it was given, back")]
+    fn in_pool(
+        &self,
+        lead: Lead<K, V, S>,
+        stale: Option<Served<V>>,
+    ) -> Result<Outcome<V>, (Lead<K, V, S>, Option<Served<V>>)> {
+        let (Some(refresher), Some(served)) = (&self.cache.loads().refresher, &stale) else {
+            return Err((lead, stale));
+        };
+        if !lead.is_refresh() {
+            return Err((lead, stale));
+        }
+        let outcome = self.stale(served.clone(), WhyStale::Refreshing);
+        self.cache.report().refreshes();
+        let refresher = Arc::clone(refresher);
+        let job = Box::new(move || {
+            let (flight, context) = (Arc::clone(lead.flight()), lead.context());
+            let loaded = catch_unwind(AssertUnwindSafe(|| flight.lead(|| refresher(context))));
+            drop(lead.end(match loaded {
+                Ok(Ok(load)) => End::Loaded(load),
+                Ok(Err(error)) => End::Failed(error),
+                Err(panic) => End::Panicked(message(&*panic)),
+            }));
+        });
+        // Without a thread the load is dropped, and so abandoned; the next caller tries again.
+        drop(self.cache.pool().run(job));
+        Ok(outcome)
+    }
+
+    fn lead_blocking<R>(
+        &self,
+        lead: Lead<K, V, S>,
+        stale: Option<Served<V>>,
+        load: impl FnOnce(LoadContext<K, V>) -> R,
+    ) -> Result<Outcome<V>, Failed>
+    where
+        R: IntoLoad<V>,
+        R::Error: Clone + Send + Sync + 'static,
+    {
+        let (flight, context) = (Arc::clone(lead.flight()), lead.context());
+        let loaded = catch_unwind(AssertUnwindSafe(|| flight.lead(|| load(context).into_load())));
+        let end = match loaded {
+            Ok(Ok(load)) => End::Loaded(load),
+            Ok(Err(error)) => End::Failed(Arc::new(error)),
+            Err(panic) => {
+                drop(lead.end(End::Panicked(message(&*panic))));
+                resume_unwind(panic);
+            }
+        };
+        self.answered(lead.end(end), Source::Loaded, stale)
+    }
+
+    /// Makes the loader's future, and the flight its owner. Gives back the caller's participation, unless
+    /// the load goes on without the caller.
+    #[expect(clippy::type_complexity, reason = "a participation, or what the caller gets")]
+    fn launch<F, R>(
+        &self,
+        lead: Lead<K, V, S>,
+        stale: Option<Served<V>>,
+        load: impl FnOnce(LoadContext<K, V>) -> F,
+    ) -> Result<(Participant<Answer<V>>, Option<Served<V>>), Result<Outcome<V>, Failed>>
+    where
+        F: Future<Output = R> + Send + 'static,
+        R: IntoLoad<V> + 'static,
+        R::Error: Clone + Send + Sync + 'static,
+    {
+        let (flight, context, refresh) =
+            (Arc::clone(lead.flight()), lead.context(), lead.is_refresh());
+        let future = match catch_unwind(AssertUnwindSafe(|| flight.lead(|| load(context)))) {
+            Ok(future) => future,
+            Err(panic) => {
+                let answer = lead.end(End::Panicked(message(&*panic)));
+                return Err(self.answered(answer, Source::Loaded, stale));
+            }
+        };
+        let mut participant = Arc::clone(&flight).first();
+        flight.install(Box::pin(drive(lead, future, self.load_deadline())));
+        let loads = self.cache.loads();
+        match (&loads.spawner, stale) {
+            (Some(spawner), Some(served)) if refresh => {
+                let outcome = self.stale(served, WhyStale::Refreshing);
+                self.cache.report().refreshes();
+                spawner.spawn(Box::pin(attend(participant)));
+                Err(Ok(outcome))
+            }
+            (Some(spawner), stale) if loads.detached => {
+                if let Join::Running(second) = flight.join() {
+                    spawner.spawn(Box::pin(attend(second)));
+                }
+                Ok((participant, stale))
+            }
+            (_, stale) => {
+                // Of a flight that is new this finds no circle; it lets others find theirs.
+                let _ = participant.check_circle();
+                Ok((participant, stale))
+            }
+        }
+    }
+
+    fn load_deadline(&self) -> Alarm {
+        let clock = self.cache.engine().clock();
+        let timeout = self.cache.loads().load_timeout;
+        let at = if timeout == NEVER { NEVER } else { clock.millis().saturating_add(timeout) };
+        clock.alarm(at)
+    }
+
+    async fn lead_shared(
+        &self,
+        mut participant: Participant<Answer<V>>,
+        stale: Option<Served<V>>,
+        until: u64,
+    ) -> Result<Outcome<V>, Failed> {
+        let end = self.wait(&mut participant, until).await;
+        drop(participant);
+        match end {
+            Ok(answer) => self.answered(answer, Source::Loaded, stale),
+            Err(Unanswered::TimedOut) => {
+                self.cache.report().wait_timed_out();
+                self.answered(Err(Failure::TimedOut), Source::Loaded, stale)
+            }
+            Err(Unanswered::Closed) => {
+                self.answered(Err(Failure::Abandoned), Source::Loaded, stale)
+            }
+        }
+    }
+
+    async fn lead_local<F, R>(
+        &self,
+        lead: Lead<K, V, S>,
+        stale: Option<Served<V>>,
+        until: u64,
+        load: impl FnOnce(LoadContext<K, V>) -> F,
+    ) -> Result<Outcome<V>, Failed>
+    where
+        F: Future<Output = R>,
+        R: IntoLoad<V>,
+        R::Error: Clone + Send + Sync + 'static,
+    {
+        let (flight, context) = (Arc::clone(lead.flight()), lead.context());
+        let future = match catch_unwind(AssertUnwindSafe(|| flight.lead(|| load(context)))) {
+            Ok(future) => future,
+            Err(panic) => {
+                drop(lead.end(End::Panicked(message(&*panic))));
+                resume_unwind(panic);
+            }
+        };
+        let mut future = pin!(future);
+        let mut deadline = self.load_deadline();
+        let mut alarm = self.cache.engine().clock().alarm(until);
+        let end = poll_fn(|cx| {
+            let poll = || flight.poll_led(future.as_mut(), cx);
+            match catch_unwind(AssertUnwindSafe(poll)) {
+                Ok(Poll::Ready(loaded)) => Poll::Ready(Ok(Some(loaded))),
+                Ok(Poll::Pending) if deadline.poll(cx) => Poll::Ready(Ok(None)),
+                Ok(Poll::Pending) if alarm.poll(cx) => Poll::Ready(Ok(None)),
+                Ok(Poll::Pending) => Poll::Pending,
+                Err(panic) => Poll::Ready(Err(panic)),
+            }
+        })
+        .await;
+        let end = match end.map(|loaded| loaded.map(R::into_load)) {
+            Ok(Some(Ok(load))) => End::Loaded(load),
+            Ok(Some(Err(error))) => End::Failed(Arc::new(error)),
+            Ok(None) => End::TimedOut,
+            Err(panic) => {
+                drop(lead.end(End::Panicked(message(&*panic))));
+                resume_unwind(panic);
+            }
+        };
+        self.answered(lead.end(end), Source::Loaded, stale)
+    }
+}
+
+/// Polls a load that no caller waits for.
+async fn attend<V: Clone + Send + Sync + 'static>(mut participant: Participant<Answer<V>>) {
+    let mut never = Alarm::never();
+    // Its answer is the flight's, not ours.
+    let _ = poll_fn(|cx| participant.poll(cx, &mut never)).await;
+}
+
+/// A shared load: the loader's future, and what is done with its result.
+async fn drive<F, R, K, V, S>(lead: Lead<K, V, S>, future: F, mut deadline: Alarm)
+where
+    F: Future<Output = R> + Send,
+    R: IntoLoad<V>,
+    R::Error: Clone + Send + Sync + 'static,
+    K: Hash + Eq + Clone,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    let mut future: Pin<Box<F>> = Box::pin(future);
+    let end = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+        Ok(Poll::Ready(loaded)) => Poll::Ready(match loaded.into_load() {
+            Ok(load) => End::Loaded(load),
+            Err(error) => End::Failed(Arc::new(error)),
+        }),
+        Ok(Poll::Pending) if deadline.poll(cx) => Poll::Ready(End::TimedOut),
+        Ok(Poll::Pending) => Poll::Pending,
+        Err(panic) => Poll::Ready(End::Panicked(message(&*panic))),
+    })
+    .await;
+    // What the loader holds is let go before those who wait go on; its destructors may panic too.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(future)));
+    drop(lead.end(end));
+}
