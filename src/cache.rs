@@ -1,5 +1,6 @@
 //! The public face: reads, writes, invalidation.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
@@ -16,7 +17,10 @@ use crate::freshness::Freshness;
 use crate::guard::Limits;
 use crate::iter::{Iter, PinnedIter};
 use crate::listener::RemovalCause;
-use crate::load::{IntoLoad, LoadError, LoadRequest, LoadStats, Loads, Pool, Report};
+use crate::load::{
+    IntoLoad, LoadError, LoadRequest, LoadStats, Loads, Outcome, Pool, Report, WarmUp,
+    bulk,
+};
 use crate::options::InsertOptions;
 use crate::stats::Stats;
 use crate::table::reclaim::{Guard, pin};
@@ -498,6 +502,92 @@ where
         R::Error: Clone + Send + Sync + 'static,
     {
         self.load(key).run_async(|_| load()).await?.into_value()
+    }
+
+    /// Gets or loads several keys, with one call of a loader for those that nobody has and nobody is
+    /// loading; returns what became of each key, in their order.
+    ///
+    /// Each key is coalesced with all other callers'. `load` is given the keys to load and returns pairs of
+    /// key and value (or [`Load`](crate::Load)); a key that it does not return is absent, one that it was not asked for is
+    /// ignored. It is not called if there is nothing to load; more than once only if another caller, whose
+    /// loads this one waited for, gave up. Values that are stale are loaded with the others.
+    ///
+    /// ```
+    /// use std::collections::HashMap;
+    /// use seawall::Cache;
+    ///
+    /// let cache: Cache<u32, u32> = Cache::new(100);
+    /// let squares = |keys: Vec<u32>| Ok::<_, ()>(keys.into_iter().map(|key| (key, key * key)));
+    /// let outcomes = cache.get_or_load_many(&[2, 3], squares);
+    /// let values: Vec<_> = outcomes.into_iter().map(|outcome| outcome.unwrap().value).collect();
+    /// assert_eq!(values, [Some(4), Some(9)]);
+    /// ```
+    ///
+    /// # Panics
+    /// If `load` does; those who wait for its keys get
+    /// [`LoadError::Panicked`](crate::LoadError::Panicked).
+    pub fn get_or_load_many<'k, Q, I, L, E>(
+        &'k self,
+        keys: impl IntoIterator<Item = &'k Q>,
+        load: impl FnMut(Vec<K>) -> Result<I, E>,
+    ) -> Vec<Result<Outcome<V>, LoadError<E>>>
+    where
+        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized + 'k,
+        K: Clone + Send + Sync + 'static,
+        V: Clone + Send + Sync + 'static,
+        S: Send + Sync + 'static,
+        I: IntoIterator<Item = (K, L)>,
+        L: IntoLoad<V, Error = Infallible>,
+        E: Clone + Send + Sync + 'static,
+    {
+        bulk::run(self, keys, load)
+    }
+
+    /// As [`get_or_load_many`](Self::get_or_load_many), for a loader that is a future. Only this caller
+    /// drives it: if it is dropped, those who wait for its keys begin their loads anew.
+    ///
+    /// # Cancel safety
+    /// Dropping the returned future ends its loads and gives every place back at once.
+    ///
+    /// # Panics
+    /// As [`get_or_load_many`](Self::get_or_load_many).
+    pub async fn get_or_load_many_async<'k, Q, F, I, L, E>(
+        &'k self,
+        keys: impl IntoIterator<Item = &'k Q>,
+        load: impl FnMut(Vec<K>) -> F,
+    ) -> Vec<Result<Outcome<V>, LoadError<E>>>
+    where
+        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized + 'k,
+        K: Clone + Send + Sync + 'static,
+        V: Clone + Send + Sync + 'static,
+        S: Send + Sync + 'static,
+        F: Future<Output = Result<I, E>>,
+        I: IntoIterator<Item = (K, L)>,
+        L: IntoLoad<V, Error = Infallible>,
+        E: Clone + Send + Sync + 'static,
+    {
+        bulk::run_async(self, keys, load).await
+    }
+
+    /// Begins to load keys ahead of need, in the background: at a bounded concurrency and rate, giving way
+    /// to real misses. The keys are taken from the iterator one by one as they are loaded; see [`WarmUp`].
+    ///
+    /// ```
+    /// use seawall::Cache;
+    ///
+    /// let cache: Cache<u32, u32> = Cache::new(1_000);
+    /// let progress = cache.warm_up(0..100).concurrency(2).run(|context| context.key * 2);
+    /// assert_eq!((progress.done, progress.loaded), (100, 100));
+    /// assert_eq!(cache.get(&99), Some(198));
+    /// ```
+    pub fn warm_up<I>(&self, keys: I) -> WarmUp<'_, I::IntoIter, K, V, S>
+    where
+        I: IntoIterator<Item = K>,
+        K: Clone + Send + Sync + 'static,
+        V: Clone + Send + Sync + 'static,
+        S: Send + Sync + 'static,
+    {
+        WarmUp::new(self, keys.into_iter())
     }
 
     /// Begins a call of get-or-load that can say more about what it wants, and be told more; see

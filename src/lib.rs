@@ -175,6 +175,8 @@ mod listener;
 mod load;
 #[cfg(all(test, seawall_loom))]
 mod models;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod node;
 mod options;
 #[cfg(all(test, not(seawall_loom)))]
@@ -183,6 +185,7 @@ mod stats;
 mod sync;
 mod table;
 mod tags;
+mod trace;
 
 pub use self::builder::Builder;
 pub use self::cache::{Cache, Compute, Computed, Inserted, Pinned};
@@ -193,7 +196,7 @@ pub use self::iter::{Iter, PinnedIter};
 pub use self::listener::RemovalCause;
 pub use self::load::{
     BoxFuture, ErrorClass, Histogram, IntoLoad, Load, LoadContext, LoadError, LoadRequest,
-    LoadStats, Outcome, Reason, Source, Spawn, WhyStale,
+    LoadStats, Outcome, Reason, Source, Spawn, WarmUp, WarmUpControl, WarmUpProgress, WhyStale,
 };
 pub use self::options::InsertOptions;
 pub use self::stats::Stats;

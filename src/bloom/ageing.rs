@@ -1,40 +1,40 @@
 //! A filter that forgets.
 //!
-//! Two generations; inserts go to the current one, queries look into both. To rotate, the previous one
-//! is taken out, cleared, and put in as the current one. The protocol, its invariants and its pairs are
-//! those of `rebuild`: an insert repeats if the state has changed, a query that found nothing also.
+//! Two generations; inserts go to the current one, queries look into both. A rotation makes three steps:
+//! it announces itself in the state, clears the previous generation, and makes that the current one. The
+//! invariants and pairs are those of `rebuild`: an insert repeats if the state has changed (I2), and so
+//! does a query that found nothing (I3). Without the announcement, a query could miss a key that was
+//! inserted anew after the query had looked at the current generation, and cleared in the previous one
+//! before it looked there.
 
 use super::error::SizeError;
 use super::filter::Filter;
 use super::key::BloomKey;
 use super::sizing::Plan;
-use crate::sync::{Acquire, AtomicBool, AtomicU64, Padded, Release};
+use crate::sync::{Acquire, AtomicU64, Padded, Relaxed, Release};
 
-/// Bit 0: the current generation. Bit 1: the other one is asked as well. Then a number that every
-/// change raises.
+/// Bit 0: a rotation is going on. Bit 1: the current generation. The rest counts the rotations.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct State(u64);
 
 impl State {
-    const BOTH: u64 = 1 << 1;
-    const CHANGE: u64 = 1 << 2;
-
     #[inline]
     fn current(self) -> usize {
-        (self.0 & 1) as usize
+        (self.0 >> 1 & 1) as usize
     }
 
     #[inline]
-    fn previous(self) -> Option<usize> {
-        (self.0 & Self::BOTH != 0).then_some(self.current() ^ 1)
+    fn previous(self) -> usize {
+        self.current() ^ 1
     }
 
-    fn alone(self) -> Self {
-        State((self.0 & !Self::BOTH).wrapping_add(Self::CHANGE))
+    fn is_rotating(self) -> bool {
+        self.0 & 1 != 0
     }
 
-    fn rotated(self) -> Self {
-        State((self.0 ^ 1 | Self::BOTH).wrapping_add(Self::CHANGE))
+    /// The start of a rotation after none, and its end after that.
+    fn next(self) -> Self {
+        State(self.0.wrapping_add(1))
     }
 }
 
@@ -63,7 +63,6 @@ impl State {
 #[derive(Debug)]
 pub struct AgeingFilter {
     state: Padded<AtomicU64>,
-    rotating: AtomicBool,
     generations: [Filter; 2],
 }
 
@@ -88,11 +87,7 @@ impl AgeingFilter {
 
     /// Takes two empty filters of one shape.
     pub(super) fn from_generations(generations: [Filter; 2]) -> Self {
-        AgeingFilter {
-            state: Padded(AtomicU64::new(0)),
-            rotating: AtomicBool::new(false),
-            generations,
-        }
+        AgeingFilter { state: Padded(AtomicU64::new(0)), generations }
     }
 
     /// Adds a key, or remembers it anew. Returns whether it was certainly not in the current generation.
@@ -126,9 +121,8 @@ impl AgeingFilter {
     pub fn contains_hash(&self, hash: u128) -> bool {
         loop {
             let state = self.state();
-            let asked = [Some(state.current()), state.previous()];
             let has = |i: usize| self.generations[i].contains_hash_acquire(hash);
-            if asked.into_iter().flatten().any(has) {
+            if has(state.current()) || has(state.previous()) {
                 return true;
             }
             if self.state() == state {
@@ -147,15 +141,17 @@ impl AgeingFilter {
     /// which takes time in proportion to its size; others are not held up. Returns `false`, having done
     /// nothing, if another thread is rotating at this moment.
     pub fn rotate(&self) -> bool {
-        // ORDERING (G2): Acquire and Release, as for a rebuild: one thread changes the state at a time.
-        if self.rotating.swap(true, Acquire) {
+        let state = self.state();
+        let started = state.next();
+        // ORDERING (G1, G2): Acquire, on success: the rotation before this one is over. Who reads a word that
+        // is cleared below sees this change, by pair B1.
+        let start = || self.state.compare_exchange(state.0, started.0, Acquire, Relaxed);
+        if state.is_rotating() || start().is_err() {
             return false;
         }
-        let alone = self.state().alone();
-        self.publish(alone);
-        self.generations[alone.current() ^ 1].clear();
-        self.publish(alone.rotated());
-        self.rotating.store(false, Release);
+        self.generations[state.previous()].clear();
+        // ORDERING (G1): Release: who sees the state sees its current generation as it was cleared.
+        self.state.store(started.next().0, Release);
         true
     }
 
@@ -172,12 +168,7 @@ impl AgeingFilter {
 
     #[inline]
     fn state(&self) -> State {
-        // ORDERING (G1): Acquire pairs with `publish`.
+        // ORDERING (G1): Acquire pairs with `rotate`.
         State(self.state.load(Acquire))
-    }
-
-    fn publish(&self, state: State) {
-        // ORDERING (G1): Release: who sees the state sees its generations as they were cleared.
-        self.state.store(state.0, Release);
     }
 }

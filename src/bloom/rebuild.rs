@@ -26,7 +26,7 @@ use super::filter::{AHEAD, Filter};
 use super::key::BloomKey;
 use super::pool::{Pool, Slot};
 use super::sizing::Plan;
-use crate::sync::{AcqRel, Acquire, AtomicBool, AtomicU64, Padded, Release};
+use crate::sync::{Acquire, AtomicBool, AtomicU64, Padded, Relaxed, Release};
 
 /// What a screen knows about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -331,9 +331,10 @@ impl RebuildingFilter {
         let mut now = self.state();
         loop {
             let new = to(now).0.wrapping_add(State::CHANGE);
-            // ORDERING (G1): Release publishes the generations of the new state. Acquire: what the state
-            // before published is published again by this one.
-            match self.state.compare_exchange(now.0, new, AcqRel, Acquire) {
+            // ORDERING (G1): Release publishes the generations of the new state. What the states before
+            // published is still published: a read-modify-write goes on with it. Relaxed on failure: the
+            // word alone is looked at.
+            match self.state.compare_exchange(now.0, new, Release, Relaxed) {
                 Ok(_) => return,
                 Err(other) => now = State(other),
             }

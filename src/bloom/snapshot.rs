@@ -1,5 +1,6 @@
 //! A filter as bytes. The format is described in the module's documentation.
 
+use std::convert::Infallible;
 use std::io::{self, Read, Write};
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
@@ -98,7 +99,10 @@ impl Filter {
     /// ```
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER + self.bytes() + CHECKSUM);
-        self.write_to(&mut bytes).expect("a vector takes all that is written to it");
+        let Ok(()) = self.each_piece(|piece| -> Result<(), Infallible> {
+            bytes.extend_from_slice(piece);
+            Ok(())
+        });
         bytes
     }
 
@@ -141,14 +145,16 @@ impl Filter {
     ///
     /// Those of the writer.
     pub fn write_to(&self, to: &mut impl Write) -> io::Result<()> {
-        let header =
-            Header { seed: self.seed(), blocks: self.blocks() as u64, items: self.items() };
+        self.each_piece(|piece| to.write_all(piece))
+    }
+
+    /// Hands out the snapshot piece by piece.
+    fn each_piece<E>(&self, mut put: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+        let (seed, blocks, items) = (self.seed(), self.blocks() as u64, self.items());
+        let header = Header { seed, blocks, items }.encode();
         let mut checksum = Xxh3::new();
-        let mut put = |bytes: &[u8]| {
-            checksum.update(bytes);
-            to.write_all(bytes)
-        };
-        put(&header.encode())?;
+        checksum.update(&header);
+        put(&header)?;
         let mut piece = [0; 64 * BYTES];
         let mut filled = 0;
         for words in self.each_block() {
@@ -157,12 +163,14 @@ impl Filter {
                 filled += 8;
             }
             if filled == piece.len() {
+                checksum.update(&piece);
                 put(&piece)?;
                 filled = 0;
             }
         }
+        checksum.update(&piece[..filled]);
         put(&piece[..filled])?;
-        to.write_all(&checksum.digest().to_le_bytes())
+        put(&checksum.digest().to_le_bytes())
     }
 
     /// Reads what [`Self::write_to`] wrote, and nothing after it.

@@ -17,12 +17,14 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 pub(crate) use self::nested::Circle;
-use self::nested::{Leading, Leads, Note, Notes};
+pub(crate) use self::nested::Leading;
+use self::nested::{Leads, Note, Notes};
 use self::waiters::{Seat, Waiters};
 pub(crate) use self::word::Phase;
 use self::word::Word;
 use crate::clock::{Alarm, Clock};
 use crate::sync::{AcqRel, Acquire, AtomicBool, AtomicU64, Release};
+use crate::trace::Span;
 
 /// The future of a load; it answers its flight itself.
 pub(crate) type LoadFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -44,6 +46,7 @@ pub(crate) struct Flight<T> {
     /// Whether there is such a future, for those who must not touch the lock to find out.
     shared: AtomicBool,
     notes: Notes,
+    span: OnceLock<Span>,
     /// When the load began; the cache's milliseconds.
     started: u64,
     /// When the key was marked stale while the load was running; zero: it was not.
@@ -78,6 +81,7 @@ impl<T> Flight<T> {
             future: Mutex::new(None),
             shared: AtomicBool::new(false),
             notes: Notes::default(),
+            span: OnceLock::new(),
             started,
             marked: AtomicU64::new(0),
             void: AtomicBool::new(false),
@@ -90,6 +94,11 @@ impl<T> Flight<T> {
 
     pub(crate) fn phase(&self) -> Phase {
         self.word.phase()
+    }
+
+    /// The load's span, once it is allowed to begin.
+    pub(crate) fn span(&self) -> &OnceLock<Span> {
+        &self.span
     }
 
     /// Notes that what is being loaded is outdated from `now` on.
@@ -138,7 +147,8 @@ impl<T: Send + Sync + 'static> Flight<T> {
 
     /// Polls the future, if it is due and nobody else is polling it.
     fn drive(self: &Arc<Self>) {
-        while self.due.load(Acquire) {
+        // Before there is a future nobody touches its lock but who puts it there.
+        while self.shared.load(Acquire) && self.due.load(Acquire) {
             let mut future = match self.future.try_lock() {
                 Ok(future) => future,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -152,8 +162,8 @@ impl<T: Send + Sync + 'static> Flight<T> {
             }
             let waker = Waker::from(Arc::clone(self));
             let polled = {
-                let _leading = Leading::new(Arc::clone(self) as Arc<dyn Leads>);
-                load.as_mut().poll(&mut Context::from_waker(&waker))
+                let _leading = self.leading();
+                self.within(|| load.as_mut().poll(&mut Context::from_waker(&waker)))
             };
             if polled.is_ready() {
                 let load = future.take();
@@ -166,10 +176,22 @@ impl<T: Send + Sync + 'static> Flight<T> {
         }
     }
 
+    /// While it lives, what this thread runs is this flight's loader.
+    pub(crate) fn leading(self: &Arc<Self>) -> Leading {
+        Leading::new(Arc::clone(self) as Arc<dyn Leads>)
+    }
+
     /// Runs a blocking loader as this flight's.
     pub(crate) fn lead<R>(self: &Arc<Self>, load: impl FnOnce() -> R) -> R {
-        let _leading = Leading::new(Arc::clone(self) as Arc<dyn Leads>);
-        load()
+        let _leading = self.leading();
+        self.within(load)
+    }
+
+    fn within<R>(&self, run: impl FnOnce() -> R) -> R {
+        match self.span.get() {
+            Some(span) => span.within(run),
+            None => run(),
+        }
     }
 
     /// Polls a loader's future that belongs to its caller.
@@ -178,8 +200,8 @@ impl<T: Send + Sync + 'static> Flight<T> {
         future: Pin<&mut F>,
         cx: &mut Context<'_>,
     ) -> Poll<F::Output> {
-        let _leading = Leading::new(Arc::clone(self) as Arc<dyn Leads>);
-        future.poll(cx)
+        let _leading = self.leading();
+        self.within(|| future.poll(cx))
     }
 
     /// The participation that [`new`](Self::new) counted.
@@ -336,6 +358,18 @@ impl<T> Drop for Participant<T> {
         if self.flight.word.leave() {
             let load = self.flight.lock().take();
             drop(load);
+        }
+    }
+}
+
+/// Blocks the thread until a future is ready.
+pub(crate) fn block_on<F: Future>(mut future: Pin<&mut F>) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut cx = Context::from_waker(&waker);
+    loop {
+        match future.as_mut().poll(&mut cx) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
         }
     }
 }

@@ -34,20 +34,29 @@ thread_local! {
     static LEADING: RefCell<Vec<Arc<dyn Leads>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// While it lives, the thread is running the loader of a flight.
-pub(super) struct Leading(());
+/// While it lives, the thread is running the loader of a flight; what it was running before waits for
+/// that.
+#[derive(Debug)]
+pub(crate) struct Leading(Option<Note>);
 
 impl Leading {
     pub(super) fn new(flight: Arc<dyn Leads>) -> Leading {
         // A thread that is being torn down nests nothing any more.
-        let _ = LEADING.try_with(|leading| leading.borrow_mut().push(flight));
-        Leading(())
+        let note = LEADING.try_with(|leading| {
+            let mut leading = leading.borrow_mut();
+            let note = leading.last().map(|outer| Note::new(outer, &flight));
+            leading.push(flight);
+            note
+        });
+        Leading(note.ok().flatten())
     }
 }
 
 impl Drop for Leading {
     fn drop(&mut self) {
-        let _ = LEADING.try_with(|leading| leading.borrow_mut().pop());
+        let ended = LEADING.try_with(|leading| leading.borrow_mut().pop());
+        // Perhaps the last reference to a flight: dropped when the thread's list is free again.
+        drop((ended, self.0.take()));
     }
 }
 
@@ -67,13 +76,20 @@ impl fmt::Debug for Note {
     }
 }
 
+impl Note {
+    fn new(of: &Arc<dyn Leads>, target: &Arc<dyn Leads>) -> Note {
+        of.notes().with(|notes| notes.push(Arc::clone(target)));
+        Note { of: Arc::clone(of), target: Arc::clone(target) }
+    }
+}
+
 impl Drop for Note {
     fn drop(&mut self) {
-        self.of.notes().with(|notes| {
-            if let Some(place) = notes.iter().position(|it| is(it, &self.target)) {
-                notes.swap_remove(place);
-            }
+        let removed = self.of.notes().with(|notes| {
+            let place = notes.iter().position(|it| is(it, &self.target));
+            place.map(|place| notes.swap_remove(place))
         });
+        drop(removed);
     }
 }
 
@@ -85,8 +101,7 @@ pub(crate) struct Circle;
 pub(super) fn wait_for(target: &Arc<dyn Leads>) -> Result<Option<Note>, Circle> {
     let leading = LEADING.try_with(|leading| leading.borrow().clone()).unwrap_or_default();
     let Some(innermost) = leading.last() else { return Ok(None) };
-    innermost.notes().with(|notes| notes.push(Arc::clone(target)));
-    let note = Note { of: Arc::clone(innermost), target: Arc::clone(target) };
+    let note = Note::new(innermost, target);
     let mut seen: Vec<Arc<dyn Leads>> = Vec::new();
     let mut next = vec![Arc::clone(target)];
     while let Some(flight) = next.pop() {

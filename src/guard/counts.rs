@@ -1,6 +1,7 @@
-//! What the guards have admitted and refused.
+//! What the guards have admitted and refused, striped: serving a stale value because of a refusal writes
+//! no line that another core writes.
 
-use crate::sync::{AtomicU64, Relaxed};
+use crate::sync::{Cell, Stripe, Striped};
 
 use super::{Priority, Refusal};
 
@@ -54,96 +55,113 @@ pub struct GuardCounts {
     pub observed: Refusals,
 }
 
-/// One counter for each reason. Relaxed throughout: a statistic publishes nothing.
+/// One thread's counters.
+#[derive(Debug, Default)]
+struct Counts {
+    admitted: Cell,
+    background_admitted: Cell,
+    waiters_admitted: Cell,
+    failed: Cell,
+    cancelled: Cell,
+    refused: ByReason,
+    observed: ByReason,
+}
+
 #[derive(Debug, Default)]
 struct ByReason {
-    in_flight: AtomicU64,
-    background_share: AtomicU64,
-    waiters: AtomicU64,
-    rate: AtomicU64,
-    breaker_open: AtomicU64,
-    throttled: AtomicU64,
+    in_flight: Cell,
+    background_share: Cell,
+    waiters: Cell,
+    rate: Cell,
+    breaker_open: Cell,
+    throttled: Cell,
 }
 
 impl ByReason {
-    fn count(&self, refusal: Refusal) {
-        let counter = match refusal {
+    fn cell(&self, refusal: Refusal) -> &Cell {
+        match refusal {
             Refusal::InFlight { .. } => &self.in_flight,
             Refusal::BackgroundShare { .. } => &self.background_share,
             Refusal::Waiters { .. } => &self.waiters,
             Refusal::Rate { .. } => &self.rate,
             Refusal::BreakerOpen { .. } => &self.breaker_open,
             Refusal::Throttled { .. } => &self.throttled,
-        };
-        counter.fetch_add(1, Relaxed);
-    }
-
-    fn snapshot(&self) -> Refusals {
-        Refusals {
-            in_flight: self.in_flight.load(Relaxed),
-            background_share: self.background_share.load(Relaxed),
-            waiters: self.waiters.load(Relaxed),
-            rate: self.rate.load(Relaxed),
-            breaker_open: self.breaker_open.load(Relaxed),
-            throttled: self.throttled.load(Relaxed),
         }
     }
 }
 
 /// The live counters.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Counters {
-    admitted: AtomicU64,
-    background_admitted: AtomicU64,
-    waiters_admitted: AtomicU64,
-    failed: AtomicU64,
-    cancelled: AtomicU64,
-    refused: ByReason,
-    observed: ByReason,
+    counts: Striped<Counts>,
+    /// The stripe of the calling thread.
+    stripe: fn() -> Stripe,
 }
 
 impl Counters {
+    pub(super) fn new(stripe: fn() -> Stripe) -> Self {
+        Counters { counts: Striped::new(), stripe }
+    }
+
+    fn count(&self, cell: impl Fn(&Counts) -> &Cell) {
+        let (counts, own) = self.counts.of((self.stripe)());
+        cell(counts).add(1, own);
+    }
+
     pub(super) fn admitted(&self, priority: Priority) {
-        self.admitted.fetch_add(1, Relaxed);
+        self.count(|counts| &counts.admitted);
         if priority == Priority::Background {
-            self.background_admitted.fetch_add(1, Relaxed);
+            self.count(|counts| &counts.background_admitted);
         }
     }
 
     pub(super) fn waiter_admitted(&self) {
-        self.waiters_admitted.fetch_add(1, Relaxed);
+        self.count(|counts| &counts.waiters_admitted);
     }
 
     pub(super) fn failed(&self) {
-        self.failed.fetch_add(1, Relaxed);
+        self.count(|counts| &counts.failed);
     }
 
     pub(super) fn cancelled(&self) {
-        self.cancelled.fetch_add(1, Relaxed);
+        self.count(|counts| &counts.cancelled);
     }
 
     /// Counts a refusal and returns it.
-    #[cold]
     pub(super) fn refused(&self, refusal: Refusal) -> Refusal {
-        self.refused.count(refusal);
+        self.count(|counts| counts.refused.cell(refusal));
         refusal
     }
 
     /// Counts what would have been refused.
-    #[cold]
     pub(super) fn observed(&self, refusal: Refusal) {
-        self.observed.count(refusal);
+        self.count(|counts| counts.observed.cell(refusal));
+    }
+
+    fn sum(&self, cell: impl Fn(&Counts) -> &Cell) -> u64 {
+        self.counts.iter().fold(0, |sum, counts| sum.wrapping_add(cell(counts).get() as u64))
+    }
+
+    fn refusals(&self, by_reason: fn(&Counts) -> &ByReason) -> Refusals {
+        Refusals {
+            in_flight: self.sum(|counts| &by_reason(counts).in_flight),
+            background_share: self.sum(|counts| &by_reason(counts).background_share),
+            waiters: self.sum(|counts| &by_reason(counts).waiters),
+            rate: self.sum(|counts| &by_reason(counts).rate),
+            breaker_open: self.sum(|counts| &by_reason(counts).breaker_open),
+            throttled: self.sum(|counts| &by_reason(counts).throttled),
+        }
     }
 
     pub(super) fn snapshot(&self) -> GuardCounts {
         GuardCounts {
-            admitted: self.admitted.load(Relaxed),
-            background_admitted: self.background_admitted.load(Relaxed),
-            waiters_admitted: self.waiters_admitted.load(Relaxed),
-            failed: self.failed.load(Relaxed),
-            cancelled: self.cancelled.load(Relaxed),
-            refused: self.refused.snapshot(),
-            observed: self.observed.snapshot(),
+            admitted: self.sum(|counts| &counts.admitted),
+            background_admitted: self.sum(|counts| &counts.background_admitted),
+            waiters_admitted: self.sum(|counts| &counts.waiters_admitted),
+            failed: self.sum(|counts| &counts.failed),
+            cancelled: self.sum(|counts| &counts.cancelled),
+            refused: self.refusals(|counts| &counts.refused),
+            observed: self.refusals(|counts| &counts.observed),
         }
     }
 }

@@ -1,10 +1,21 @@
 //! All guards of one origin, adjustable while they work.
+//!
+//! All of it is atomics: a thread stopped anywhere keeps no other from being admitted or refused. Times
+//! are milliseconds of the cache's clock; where that steps back, no time has passed.
+//!
+//! | pair | Release | Acquire | what becomes visible |
+//! |---|---|---|---|
+//! | G1 | a limit is changed: the change count of its pool's word is raised | the word is loaded | the new limit and share |
+//! | G2 | a permit is given back | it is taken | what its call told the breaker before |
+//! | G3 | the breaker's word is changed | it is loaded | its settings; the extended pause of a half-open era |
+//! | G4 | a rate is set: the word of its bucket is replaced or marked | it is loaded | the new rate |
+//! | G5 | a word of the breaker that carries an era is written | it is loaded | that the breaker's word has come to that era |
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::ConfigError;
-use crate::sync::{AtomicBool, AtomicU64, Padded, Relaxed};
+use crate::sync::{AtomicBool, AtomicU64, Relaxed, Stripe};
 
 use super::attempt::{Attempt, Backoff};
 use super::breaker::{Breaker, BreakerOptions, Pass};
@@ -108,7 +119,7 @@ pub struct Limits {
     min_retry_interval: AtomicU64,
     backoff: BackoffSettings,
     observe_only: AtomicBool,
-    counters: Padded<Counters>,
+    counters: Counters,
 }
 
 /// Settings and gauges.
@@ -122,10 +133,15 @@ impl Limits {
             min_retry_interval: AtomicU64::new(millis_up(settings.min_retry_interval)),
             backoff: BackoffSettings::new(),
             observe_only: AtomicBool::new(settings.observe_only),
-            counters: Padded::default(),
+            counters: Counters::new(|| Stripe::SHARED),
         };
         limits.backoff.store(settings.backoff);
         limits
+    }
+
+    /// Counts by thread: `stripe` is the calling thread's. Without it, all threads share one line.
+    pub(crate) fn counted_by(self, stripe: fn() -> Stripe) -> Limits {
+        Limits { counters: Counters::new(stripe), ..self }
     }
 
     /// Returns how many loads may run at once. 0: no limit.
@@ -316,13 +332,7 @@ impl Limits {
     /// value writes nothing: a caller that refuses for it calls [`throttled`](Self::throttled). In
     /// observe-only mode it is never too early, and what would have been is counted.
     pub(crate) fn throttle(&self, attempt: Attempt, now: u64) -> Option<Duration> {
-        let interval = self.min_retry_interval.load(Relaxed);
-        let elapsed = now.saturating_sub(attempt.started);
-        let pause = match self.backoff.load() {
-            Some(backoff) => attempt.not_before.saturating_sub(now).min(backoff.max),
-            None => 0,
-        };
-        let left = interval.saturating_sub(elapsed).max(pause);
+        let left = self.pause_after(attempt, now);
         if left == 0 {
             return None;
         }
@@ -332,6 +342,17 @@ impl Limits {
             return None;
         }
         Some(left)
+    }
+
+    /// Returns the milliseconds left until the next attempt may be made. Counts nothing in any mode.
+    pub(crate) fn pause_after(&self, attempt: Attempt, now: u64) -> u64 {
+        let interval = self.min_retry_interval.load(Relaxed);
+        let elapsed = now.saturating_sub(attempt.started);
+        let pause = match self.backoff.load() {
+            Some(backoff) => attempt.not_before.saturating_sub(now).min(backoff.max),
+            None => 0,
+        };
+        interval.saturating_sub(elapsed).max(pause)
     }
 
     /// Counts and returns a refusal for what [`throttle`](Self::throttle) has said.

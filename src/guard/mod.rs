@@ -1,28 +1,19 @@
-//! What stands in front of the origin, but for coalescing: who may ask it, how many at once, how often.
+//! What stands in front of the origin, beside coalescing: who may ask it, how many at once, how often.
 //!
-//! Nothing here waits: whoever may not go on is refused at once, with a [`Refusal`] that says why. All
-//! of it is atomics; a thread stopped anywhere keeps no other from being admitted or refused. Times are
-//! milliseconds of the cache's clock.
+//! A cache's [`Limits`] bound the load on its origin. They can be changed while the cache works. Nothing
+//! here waits: whoever may not go on is refused at once, with a [`Refusal`] that says why, and each
+//! refusal is counted. In front of one load, in this order:
 //!
-//! The order in front of one load, cheapest and strictest first:
+//! | guard | protects from | setting |
+//! |---|---|---|
+//! | throttle | a key that is tried again too soon | [`min_retry_interval`](Limits::set_min_retry_interval), [`Backoff`] after failures |
+//! | waiters | callers that pile up behind slow loads | [`max_waiters`](Limits::set_max_waiters) |
+//! | breaker | load on an origin that fails or is slow | [`BreakerOptions`] |
+//! | rate | too many starts per second | [`Rate`] |
+//! | permits | too many loads at once; background work that starves callers | [`max_in_flight`](Limits::set_max_in_flight), [`background_share`](Limits::set_background_share) |
 //!
-//! 1. **throttle** ([`Limits::throttle`]): a key whose last attempt is too recent, or whose failures ask
-//!    for a longer pause. The caller asks before it joins or starts a flight.
-//! 2. **waiters** ([`Limits::wait`]): who joins another caller's flight takes a place.
-//! 3. **breaker**: a sick origin is left alone but for a few probes.
-//! 4. **rate**: starts per second.
-//! 5. **permits**: loads at once, and the share of them that background work may use.
-//!
-//! Steps 3 to 5 are [`Limits::admit`]. A start that one of them refuses leaves no trace in the others:
-//! no probe is used up, no token taken, no permit held.
-//!
-//! | pair | Release | Acquire | what becomes visible |
-//! |---|---|---|---|
-//! | G1 | a setting is changed: the change count of a pool's word is raised | who takes a permit or place loads the word | the new limit and share |
-//! | G2 | a permit is given back | who takes a permit | what its call told the breaker before |
-//! | G3 | a change of the breaker's word | every load of it | its settings; the extended end of a half-open phase |
-//! | G5 | a word of the breaker that carries an era is written | it is loaded | the breaker's word has that era, or a later one |
-//! | G4 | a rate is changed: the word of the bucket is marked | who takes a token loads the word | the new rate |
+//! A load that one of the last three refuses leaves no trace in the others: no probe is used up, no token
+//! taken, no permit held.
 
 mod attempt;
 mod breaker;

@@ -6,13 +6,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::loader::{Load, LoadContext};
+use super::loader::{Load, LoadContext, Reason};
 use super::outcome::ErrorClass;
 use crate::answer::{Answer, Failure, KeyFlight, Loaded};
 use crate::cache::Cache;
 use crate::engine::{NewContent, Served, Ticket, Why};
 use crate::guard::{Attempt, Classified, Permit, Priority, Refusal};
 use crate::options::InsertOptions;
+use crate::trace::Span;
 
 /// A loader's error, of whatever type.
 pub(crate) type AnyError = Arc<dyn Any + Send + Sync>;
@@ -78,6 +79,9 @@ where
             Ok(permit) => {
                 self.permit = Some(permit);
                 self.cache.report().started();
+                let attempt = self.attempt_number();
+                let span = Span::load(Reason::from(self.ticket.why).name(), attempt);
+                let _ = self.ticket.flight.span().set(span);
                 Ok(self)
             }
             Err(refusal) => {
@@ -89,6 +93,10 @@ where
 
     pub(super) fn flight(&self) -> &Arc<KeyFlight<V>> {
         &self.ticket.flight
+    }
+
+    pub(super) fn key(&self) -> &K {
+        &self.key
     }
 
     /// Whether a value is served meanwhile, so that nobody need wait for the load.
@@ -103,8 +111,12 @@ where
             previous: previous.map(|it| it.value.clone()),
             previous_version: previous.and_then(|it| it.version),
             reason: self.ticket.why.into(),
-            attempt: self.ticket.attempt.map_or(0, |it| it.failures).saturating_add(1),
+            attempt: self.attempt_number(),
         }
+    }
+
+    fn attempt_number(&self) -> u32 {
+        self.ticket.attempt.map_or(0, |it| it.failures).saturating_add(1)
     }
 
     /// Answers: stores what came, gives the permit back, and then tells all who wait.
@@ -127,7 +139,10 @@ where
             }
         };
         if let Some(permit) = self.permit.take() {
-            self.cache.report().ended(&answer, self.began.elapsed());
+            let outcome = self.cache.report().ended(&answer, self.began.elapsed());
+            if let Some(span) = self.ticket.flight.span().get() {
+                span.note_outcome(outcome);
+            }
             if matches!(answer, Err(Failure::Abandoned)) {
                 drop(permit);
             } else {

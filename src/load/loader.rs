@@ -106,6 +106,19 @@ pub enum Reason {
     Asked,
 }
 
+impl Reason {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Reason::Missing => "missing",
+            Reason::Expired => "expired",
+            Reason::Stale => "stale",
+            Reason::StaleOnError => "stale_on_error",
+            Reason::Early => "early",
+            Reason::Asked => "asked",
+        }
+    }
+}
+
 impl From<Why> for Reason {
     fn from(why: Why) -> Self {
         match why {

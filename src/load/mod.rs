@@ -6,12 +6,14 @@
 //! One algorithm ([`request`]) with a blocking and two async faces: what differs is who runs the loader
 //! and how one waits.
 
+pub(crate) mod bulk;
 mod lead;
 mod loader;
 mod outcome;
 mod refresh;
 mod report;
 mod request;
+mod warm;
 
 use std::any::Any;
 use std::fmt;
@@ -25,6 +27,7 @@ pub use self::refresh::{BoxFuture, Spawn};
 pub(crate) use self::report::Report;
 pub use self::report::{Histogram, LoadStats};
 pub use self::request::LoadRequest;
+pub use self::warm::{WarmUp, WarmUpControl, WarmUpProgress};
 use crate::freshness::NEVER;
 
 /// The loader of refreshes that run on the cache's own threads.

@@ -198,24 +198,31 @@ impl Report {
         self.counters.started.fetch_add(1, Relaxed);
     }
 
-    pub(super) fn ended<V>(&self, answer: &Answer<V>, took: Duration) {
+    /// Counts a load that has ended; returns what its end is called.
+    pub(super) fn ended<V>(&self, answer: &Answer<V>, took: Duration) -> &'static str {
         let counters = &self.counters;
-        let counter = match answer {
+        let (counter, name) = match answer {
             Ok(loaded) => {
                 if !loaded.stored {
                     counters.not_stored.fetch_add(1, Relaxed);
                 }
-                if loaded.value.is_some() { &counters.loaded } else { &counters.absent }
+                match loaded.value {
+                    Some(_) => (&counters.loaded, "loaded"),
+                    None => (&counters.absent, "absent"),
+                }
             }
             Err(Failure::Failed(..) | Failure::Refused(_) | Failure::NothingToKeep) => {
-                &counters.failed
+                (&counters.failed, "failed")
             }
-            Err(Failure::Panicked(_)) => &counters.panicked,
-            Err(Failure::TimedOut) => &counters.timed_out,
-            Err(Failure::Abandoned) => &counters.abandoned,
+            Err(Failure::Panicked(_)) => (&counters.panicked, "panicked"),
+            Err(Failure::TimedOut) => (&counters.timed_out, "timed_out"),
+            Err(Failure::Abandoned) => (&counters.abandoned, "abandoned"),
         };
         counter.fetch_add(1, Relaxed);
         self.load_time.add(took);
+        #[cfg(feature = "metrics")]
+        metrics::histogram!("seawall_load_seconds", "outcome" => name).record(took);
+        name
     }
 
     pub(super) fn joined(&self) {
@@ -234,6 +241,8 @@ impl Report {
         self.counters.served_stale.fetch_add(1, Relaxed);
         if let Some(age) = age {
             self.stale_age.add(age);
+            #[cfg(feature = "metrics")]
+            metrics::histogram!("seawall_stale_age_seconds").record(age);
         }
     }
 

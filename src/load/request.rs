@@ -22,6 +22,7 @@ use crate::flight::{Join, Participant, Unanswered};
 use crate::freshness::{Freshness, NEVER, ORIGIN};
 use crate::guard::{Place, Priority};
 use crate::table::reclaim;
+use crate::trace::Span;
 
 /// A call of get-or-load that is being put together; made by [`Cache::load`](crate::Cache::load).
 ///
@@ -86,6 +87,7 @@ pub(super) struct Follower<V> {
     participant: Participant<Answer<V>>,
     place: Place,
     stale: Option<Served<V>>,
+    span: Span,
 }
 
 type Told<V> = Option<Result<Outcome<V>, Failed>>;
@@ -140,7 +142,7 @@ where
         R: IntoLoad<V>,
         R::Error: Clone + Send + Sync + 'static,
     {
-        let hash = self.cache.engine().hash(self.key);
+        let hash = self.hash();
         if let Some(outcome) = self.hit(hash) {
             return Ok(outcome);
         }
@@ -153,8 +155,7 @@ where
                     Err((lead, stale)) => break self.lead_blocking(lead, stale, load),
                 },
                 Step::Follow(mut follower) => {
-                    let deadline = self.deadline(&follower, until);
-                    let end = follower.participant.wait(self.cache.engine().clock(), deadline);
+                    let end = self.wait_blocking(&mut follower, until);
                     if let Some(told) = self.told(follower, end) {
                         break told;
                     }
@@ -186,7 +187,7 @@ where
         R: IntoLoad<V> + 'static,
         R::Error: Clone + Send + Sync + 'static,
     {
-        let hash = self.cache.engine().hash(self.key);
+        let hash = self.hash();
         if let Some(outcome) = self.hit(hash) {
             return Ok(outcome);
         }
@@ -202,8 +203,7 @@ where
                     break self.lead_shared(participant, stale, until).await;
                 }
                 Step::Follow(mut follower) => {
-                    let deadline = self.deadline(&follower, until);
-                    let end = self.wait(&mut follower.participant, deadline).await;
+                    let end = self.wait_async(&mut follower, until).await;
                     if let Some(told) = self.told(follower, end) {
                         break told;
                     }
@@ -233,7 +233,7 @@ where
         R: IntoLoad<V>,
         R::Error: Clone + Send + Sync + 'static,
     {
-        let hash = self.cache.engine().hash(self.key);
+        let hash = self.hash();
         if let Some(outcome) = self.hit(hash) {
             return Ok(outcome);
         }
@@ -245,8 +245,7 @@ where
                     break self.lead_local(lead, stale, until, load).await;
                 }
                 Step::Follow(mut follower) => {
-                    let deadline = self.deadline(&follower, until);
-                    let end = self.wait(&mut follower.participant, deadline).await;
+                    let end = self.wait_async(&mut follower, until).await;
                     if let Some(told) = self.told(follower, end) {
                         break told;
                     }
@@ -254,6 +253,10 @@ where
             }
         };
         done.map_err(|failed| failed.typed())
+    }
+
+    pub(super) fn hash(&self) -> u64 {
+        self.cache.engine().hash(self.key)
     }
 
     /// A fresh value, as any read finds it.
@@ -295,7 +298,8 @@ where
             Claim::Done(answer) => Step::Done(self.answered(answer, Source::Joined, None)),
             Claim::Follow(participant, place, stale) => {
                 self.cache.report().joined();
-                Step::Follow(Follower { participant, place, stale })
+                let span = Span::wait(participant.flight().span().get());
+                Step::Follow(Follower { participant, place, stale, span })
             }
             Claim::Lead(ticket, stale) => {
                 let key = self.key.to_owned();
@@ -349,7 +353,7 @@ where
     }
 
     /// When a follower stops waiting: its own time, or the load's, whichever is up first.
-    pub(super) fn deadline(&self, follower: &Follower<V>, until: u64) -> u64 {
+    fn deadline(&self, follower: &Follower<V>, until: u64) -> u64 {
         let started = follower.participant.flight().started();
         let load_timeout = self.cache.loads().load_timeout;
         if load_timeout == NEVER {
@@ -364,7 +368,7 @@ where
         follower: Follower<V>,
         end: Result<Answer<V>, Unanswered>,
     ) -> Told<V> {
-        let Follower { participant, place, stale } = follower;
+        let Follower { participant, place, stale, .. } = follower;
         drop(participant);
         drop(place);
         match end {
@@ -377,7 +381,27 @@ where
         }
     }
 
-    pub(super) async fn wait(
+    pub(super) fn wait_blocking(
+        &self,
+        follower: &mut Follower<V>,
+        until: u64,
+    ) -> Result<Answer<V>, Unanswered> {
+        let deadline = self.deadline(follower, until);
+        let clock = self.cache.engine().clock();
+        let Follower { participant, span, .. } = follower;
+        span.within(|| participant.wait(clock, deadline))
+    }
+
+    pub(super) async fn wait_async(
+        &self,
+        follower: &mut Follower<V>,
+        until: u64,
+    ) -> Result<Answer<V>, Unanswered> {
+        let deadline = self.deadline(follower, until);
+        self.wait(&mut follower.participant, deadline).await
+    }
+
+    async fn wait(
         &self,
         participant: &mut Participant<Answer<V>>,
         until: u64,

@@ -364,7 +364,7 @@ fn any_number_of_changes_leaves_pause_and_window_working() {
         let options = after(1).failure_rate(1.0, 4, 2).unwrap().open_for(millis(PAUSE));
         let limits = with_breaker(options);
         call(&limits, Failure, 0);
-        let changes = if cfg!(miri) { changes >> 8 } else { changes };
+        let changes = if cfg!(miri) { changes.min(300) } else { changes };
         for _ in 0..changes {
             limits.breaker().configure(Some(options));
         }
