@@ -70,13 +70,13 @@ pub(crate) struct Ticket<V> {
 }
 
 /// What a caller of get-or-load has to do.
-pub(crate) enum Claim<V> {
+pub(crate) enum Claim<K, V> {
     Hit(Served<V>),
     Absent,
     /// Serve this; a load is not wanted now, for a reason: a refusal, or that one is going on.
     Stale(Served<V>, Option<Refusal>),
-    /// Load. With a stale value: serve that meanwhile, or if the load fails.
-    Lead(Ticket<V>, Option<Served<V>>),
+    /// Load the key. With a stale value: serve that meanwhile, or if the load fails.
+    Lead(Ticket<V>, K, Option<Served<V>>),
     /// Wait. With a stale value, to serve if the load fails.
     Follow(Participant<Answer<V>>, Place, Option<Served<V>>),
     Done(Answer<V>),
@@ -100,7 +100,7 @@ where
     S: BuildHasher,
 {
     /// Finds out what a caller has to do about a key, and claims the load if there is one to do.
-    pub(crate) fn claim<Q>(&self, hash: u64, key: &Q, ask: Ask, own: &dyn Fn(&Q) -> K) -> Claim<V>
+    pub(crate) fn claim<Q>(&self, hash: u64, key: &Q, ask: Ask, own: &dyn Fn(&Q) -> K) -> Claim<K, V>
     where
         Q: Equivalent<K> + ?Sized,
         V: Clone + Send + Sync + 'static,
@@ -114,13 +114,15 @@ where
                         if let Some(refusal) = self.limits.would_refuse(ask.priority, now) {
                             return Claim::Refused(refusal);
                         }
+                        // User code runs before the claim: nothing may come between that and the lead.
+                        let mine = own(key);
                         let (ticket, node) = self.pending(own(key), None, Why::Missing, now);
                         match self.map.commit(&vacant, node, Policy::PENDING, guard) {
-                            Commit::Done(_) => Some(Claim::Lead(ticket, None)),
+                            Commit::Done(_) => Some(Claim::Lead(ticket, mine, None)),
                             Commit::Lost(_) => None,
                             // All of the chain are being loaded: alone, then, and not stored.
                             Commit::Full(_) if !self.make_room(hash, guard, after) => {
-                                Some(Claim::Lead(ticket, None))
+                                Some(Claim::Lead(ticket, mine, None))
                             }
                             Commit::Full(_) => None,
                         }
@@ -135,11 +137,12 @@ where
                             .flight()
                             .filter(|flight| !judgement.invalid && self.holds(flight, now));
                         if judgement.has_value() {
-                            self.claim_live(&found, judgement, generation, running, ask, now, guard)
+                            let own = || own(key);
+                            self.claim_live(&found, judgement, generation, running, &own, ask, now, guard)
                         } else if let Some(flight) = running {
                             self.follow(flight, None)
                         } else {
-                            self.claim_dead(&found, judgement, own(key), ask, now, guard, after)
+                            self.claim_dead(&found, judgement, &|| own(key), ask, now, guard, after)
                         }
                     }
                 };
@@ -165,10 +168,11 @@ where
         judgement: Judgement<'e, V>,
         generation: Generation,
         running: Option<&Arc<KeyFlight<V>>>,
+        own: &dyn Fn() -> K,
         ask: Ask,
         now: u64,
         guard: &'e Guard,
-    ) -> Option<Claim<V>>
+    ) -> Option<Claim<K, V>>
     where
         V: Clone + Send + Sync + 'static,
     {
@@ -209,10 +213,11 @@ where
             ..self.extra_of(judgement.state, generation)
         };
         self.set_timed();
-        let old =
-            found.node().change_state(judgement.state, Initial::Extra(Box::new(extra))).ok()?;
+        let mine = own();
+        let state = Initial::Extra(Box::new(extra));
+        let old = found.node().change_state(judgement.state, state).ok()?;
         self.retire_extra(old, guard);
-        Some(Claim::Lead(ticket, Some(served)))
+        Some(Claim::Lead(ticket, mine, Some(served)))
     }
 
     /// The last attempt to load what an entry holds, or its birth: every attempt counts.
@@ -229,12 +234,12 @@ where
         &'e self,
         found: &Found<'e, Node<K, V>>,
         judgement: Judgement<'e, V>,
-        key: K,
+        own: &dyn Fn() -> K,
         ask: Ask,
         now: u64,
         guard: &'e Guard,
         after: &mut After<'_, K, V, S>,
-    ) -> Option<Claim<V>> {
+    ) -> Option<Claim<K, V>> {
         let content = judgement.state.content();
         let live = judgement.freshness == Freshness::Fresh && !found.is_pending();
         if content == node::Content::Absent && live && !ask.refresh {
@@ -253,7 +258,8 @@ where
             return Some(Claim::Refused(refusal));
         }
         let why = if found.is_pending() { Why::Missing } else { Why::Expired };
-        let (ticket, node) = self.pending(key, judgement.state.attempt(), why, now);
+        let mine = own();
+        let (ticket, node) = self.pending(own(), judgement.state.attempt(), why, now);
         self.map.replace(found, node, Policy::PENDING, guard).ok()?;
         if !found.is_pending() {
             let cause = match content {
@@ -263,10 +269,10 @@ where
             let weight = self.gone(found.node(), found.policy(), cause, guard, after);
             self.evict.discharge(i64::try_from(weight).unwrap_or(i64::MAX));
         }
-        Some(Claim::Lead(ticket, None))
+        Some(Claim::Lead(ticket, mine, None))
     }
 
-    fn follow(&self, flight: &Arc<KeyFlight<V>>, stale: Option<Served<V>>) -> Option<Claim<V>>
+    fn follow(&self, flight: &Arc<KeyFlight<V>>, stale: Option<Served<V>>) -> Option<Claim<K, V>>
     where
         V: Clone + Send + Sync + 'static,
     {

@@ -123,7 +123,9 @@ where
         guard: &'e Guard,
         after: &mut After<'_, K, V, S>,
     ) -> bool {
-        if self.len() > 2 * self.map.buckets(guard) as u64 && self.map.start_growth(guard) {
+        // Those that are being loaded are not among the entries, but take slots.
+        let slots = self.len().saturating_add(self.limits.in_flight());
+        if slots > 2 * self.map.buckets(guard) as u64 && self.map.start_growth(guard) {
             return true;
         }
         let eye = Eye(self, guard);

@@ -6,7 +6,6 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use std::time::Duration;
 use equivalent::Equivalent;
 
 use super::registry::{Entry, Registry};
-use super::{Circle, Join, Participant, Unanswered};
+use super::{Join, Participant, Unanswered};
 use crate::clock::{Alarm, Clock, millis};
 use crate::sync::{AtomicU64, Relaxed};
 
@@ -172,17 +171,20 @@ where
     where
         Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
     {
-        let clock = patience.map(|_| Clock::system());
-        let until = |clock: &Clock, patience| clock.millis().saturating_add(millis(patience));
-        let deadline = clock.as_ref().zip(patience).map(|(clock, it)| (clock, until(clock, it)));
+        let (clock, until) = match patience {
+            Some(patience) => {
+                let clock = Clock::system();
+                let until = clock.millis().saturating_add(millis(patience));
+                (clock, until)
+            }
+            // One that nobody moves.
+            None => (Clock::manual().0, u64::MAX),
+        };
         loop {
             match self.begin(key)? {
                 Step::Lead(lead) => return lead.run(call),
                 Step::Follow(mut participant) => {
-                    let end = match deadline {
-                        Some((clock, at)) => participant.wait(clock, at),
-                        None => participant.wait_for_ever(),
-                    };
+                    let end = participant.wait(&clock, until);
                     if let Some(told) = told(&participant, end) {
                         return told;
                     }
@@ -208,7 +210,7 @@ where
             let entry = Entry::new(hash, key.to_owned(), 0);
             if calls.enter(&seen, &entry) {
                 self.inner.running.fetch_add(1, Relaxed);
-                return Ok(Step::Lead(Lead { group: self.clone(), entry }));
+                return Ok(Step::Lead(Lead { group: self.clone(), entry, ended: false }));
             }
         }
     }
@@ -303,19 +305,34 @@ where
     })
 }
 
-/// The right and duty to end a call. Dropped, it ends it without a value.
+/// The right and duty to end a call.
 struct Lead<K, V, S> {
     group: Group<K, V, S>,
     entry: Arc<Entry<K, Told<V>>>,
+    ended: bool,
 }
 
 impl<K, V, S> Lead<K, V, S> {
+    fn end(mut self, told: Told<V>) {
+        self.ended = true;
+        self.conclude(told);
+    }
+
     /// Makes room for the next call, then tells all who wait.
-    fn end(&self, told: Told<V>) {
+    fn conclude(&self, told: Told<V>) {
         let Inner { calls, running } = &*self.group.inner;
         calls.remove(&self.entry);
         running.fetch_sub(1, Relaxed);
         self.entry.flight().complete(told);
+    }
+}
+
+impl<K, V, S> Drop for Lead<K, V, S> {
+    fn drop(&mut self) {
+        if !self.ended {
+            // The last one has left.
+            self.conclude(Err("dropped".into()));
+        }
     }
 }
 
@@ -324,7 +341,7 @@ where
     V: Clone + Send + Sync + 'static,
 {
     fn run(self, call: impl FnOnce() -> V) -> Result<Shared<V>, GroupError> {
-        let flight = self.entry.flight();
+        let flight = Arc::clone(self.entry.flight());
         match catch_unwind(AssertUnwindSafe(|| flight.lead(call))) {
             Ok(value) => {
                 self.end(Ok(value));
@@ -356,26 +373,26 @@ where
                 return Err(GroupError::Panicked(message));
             }
         };
-        let mut participant = Arc::clone(&flight).first();
+        flight.install(Box::pin(drive(self, future)));
+        let mut participant = flight.first();
         // Of a flight that is new this finds no circle; it lets others find theirs.
         let _ = participant.check_circle();
-        flight.install(Box::pin(drive(self, future)));
         Ok(participant)
     }
 }
 
 /// A shared call.
 async fn drive<K, V, S, F: Future<Output = V>>(lead: Lead<K, V, S>, future: F) {
-    let lead = EndOnDrop(Some(lead));
-    let told = {
-        let mut future = pin!(future);
-        poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
-            Ok(Poll::Pending) => Poll::Pending,
+    let mut future = Box::pin(future);
+    let told = poll_fn(|cx| {
+        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+            Ok(poll) => poll.map(Ok),
             Err(panic) => Poll::Ready(Err(message(&*panic))),
-        })
-        .await
-    };
+        }
+    })
+    .await;
+    // What it holds is let go before those who wait go on; its destructors may panic too.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(future)));
     lead.end(told);
 }
 

@@ -5,20 +5,27 @@
 //! of an async load lives inside the load's future, which belongs to the flight and not to the caller
 //! that began it: any participant that is polled drives it.
 
+mod group;
 mod nested;
+mod registry;
+#[cfg(all(test, not(seawall_loom)))]
+mod tests;
 mod waiters;
 mod word;
 
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+pub use self::group::{Group, GroupError, Shared};
 pub(crate) use self::nested::Circle;
 pub(crate) use self::nested::Leading;
 use self::nested::{Leads, Note, Notes};
+pub(crate) use self::registry::{Entry, Registry};
 use self::waiters::{Seat, Waiters};
 pub(crate) use self::word::Phase;
 use self::word::Word;
@@ -133,6 +140,11 @@ impl<T> Flight<T> {
         (self.word.phase() == Phase::Done).then(|| self.answer.get()).flatten()
     }
 
+    /// Whether the answer was for more than one participant.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.word.is_shared()
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<LoadFuture>> {
         self.future.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -142,37 +154,51 @@ impl<T: Send + Sync + 'static> Flight<T> {
     /// Gives the flight the future that answers it.
     pub(crate) fn install(&self, future: LoadFuture) {
         *self.lock() = Some(future);
+        // ORDERING: Release, see `drive`.
         self.shared.store(true, Release);
+        // Who joined before that must not wait for the first caller to drive it: that may be gone.
+        self.waiters.wake_all();
     }
 
-    /// Polls the future, if it is due and nobody else is polling it.
+    /// Polls the future once, if it is due and nobody else is polling it.
     fn drive(self: &Arc<Self>) {
         // Before there is a future nobody touches its lock but who puts it there.
-        while self.shared.load(Acquire) && self.due.load(Acquire) {
-            let mut future = match self.future.try_lock() {
-                Ok(future) => future,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                // Who holds it looks whether it is due after letting go.
-                Err(TryLockError::WouldBlock) => return,
-            };
-            let Some(load) = &mut *future else { return };
-            // ORDERING: AcqRel pairs with the Release in `wake`: what the waker of the loader wrote.
-            if !self.due.swap(false, AcqRel) {
-                continue;
+        if !(self.shared.load(Acquire) && self.due.load(Acquire)) {
+            return;
+        }
+        let mut future = match self.future.try_lock() {
+            Ok(future) => future,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Who holds it wakes us again if there is more to do.
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let Some(load) = &mut *future else { return };
+        // ORDERING: AcqRel pairs with the Release in `wake`: what the waker of the loader wrote.
+        if !self.due.swap(false, AcqRel) {
+            return;
+        }
+        let waker = Waker::from(Arc::clone(self));
+        let polled = {
+            let _leading = self.leading();
+            let mut cx = Context::from_waker(&waker);
+            catch_unwind(AssertUnwindSafe(|| self.within(|| load.as_mut().poll(&mut cx))))
+        };
+        if matches!(polled, Ok(Poll::Pending)) {
+            drop(future);
+            // Woken while it was being polled: who came meanwhile found it locked. Not polled again
+            // here: a loader that yields wants others to run.
+            if self.due.load(Acquire) {
+                self.waiters.wake_all();
             }
-            let waker = Waker::from(Arc::clone(self));
-            let polled = {
-                let _leading = self.leading();
-                self.within(|| load.as_mut().poll(&mut Context::from_waker(&waker)))
-            };
-            if polled.is_ready() {
-                let load = future.take();
-                drop(future);
-                self.shared.store(false, Release);
-                // Its destructors are the user's: not under the lock.
-                drop(load);
-                return;
-            }
+            return;
+        }
+        let load = future.take();
+        drop(future);
+        self.shared.store(false, Release);
+        // Its destructors are the user's: not under the lock.
+        drop(load);
+        if let Err(panic) = polled {
+            resume_unwind(panic);
         }
     }
 

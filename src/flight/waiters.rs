@@ -10,6 +10,7 @@
 //! | L2 | the walker's read-modify-write of `head` | `add`'s CAS of `head` | what the walker had to tell: a place that came too late to be woken sees it |
 //! | L3 | `remove` frees a place | `reuse` takes it | the former user is done with it |
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::task::Waker;
 
@@ -133,7 +134,8 @@ impl Waiters {
             // SAFETY: places live as long as the list.
             let place = unsafe { place.as_ref() };
             at = place.next;
-            place.waker.wake();
+            // A waker that panics must not keep the others from being woken.
+            let _ = catch_unwind(AssertUnwindSafe(|| place.waker.wake()));
         }
     }
 

@@ -1,7 +1,7 @@
 //! A flight's state and the number of its participants, in one atomic word.
 //!
 //! ```text
-//! 33 CLOSED   32 DONE   31..0 participants
+//! 34 SHARED   33 CLOSED   32 DONE   31..0 participants
 //! ```
 //!
 //! | pair | Release | Acquire | what becomes visible |
@@ -14,6 +14,8 @@ use crate::sync::{AcqRel, Acquire, AtomicU64};
 const DONE: u64 = 1 << 32;
 /// The last participant left before there was an answer: nobody may join any more.
 const CLOSED: u64 = 1 << 33;
+/// With DONE: there was more than one participant at that moment.
+const SHARED: u64 = 1 << 34;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -46,6 +48,11 @@ impl Word {
 
     pub(super) fn participants(&self) -> u64 {
         self.0.load(Acquire) & (DONE - 1)
+    }
+
+    /// Whether the answer was for more than one participant.
+    pub(super) fn is_shared(&self) -> bool {
+        self.0.load(Acquire) & SHARED != 0
     }
 
     /// Becomes a participant of a flight that is running. Looking at the phase and counting are one
@@ -82,8 +89,9 @@ impl Word {
             if phase_of(word) != Phase::Running {
                 return false;
             }
+            let shared = if word & (DONE - 1) > 1 { SHARED } else { 0 };
             // ORDERING (W1): Release publishes the result.
-            match self.0.compare_exchange(word, word | DONE, AcqRel, Acquire) {
+            match self.0.compare_exchange(word, word | DONE | shared, AcqRel, Acquire) {
                 Ok(_) => return true,
                 Err(now) => word = now,
             }

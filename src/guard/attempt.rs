@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::error::ConfigError;
+use crate::sync::{AtomicU64, Relaxed};
 
 use super::millis_up;
 
@@ -105,5 +106,45 @@ impl Backoff {
         let full = (self.first as f64 * self.factor.powi(times)) as u64;
         let full = full.clamp(self.first, self.max);
         full - ((full as f64 * self.jitter * draw) as u64).min(full)
+    }
+}
+
+/// The pauses after failures, each setting in a word; `first` of 0 means none.
+#[derive(Debug)]
+pub(super) struct BackoffSettings {
+    first: AtomicU64,
+    max: AtomicU64,
+    factor: AtomicU64,
+    jitter: AtomicU64,
+}
+
+impl BackoffSettings {
+    pub(super) fn new(backoff: Option<Backoff>) -> Self {
+        let word = || AtomicU64::new(0);
+        let settings =
+            BackoffSettings { first: word(), max: word(), factor: word(), jitter: word() };
+        settings.store(backoff);
+        settings
+    }
+
+    // Relaxed throughout: a pause drawn while the settings change may mix them, and stays within the
+    // longer of the two limits.
+    pub(super) fn store(&self, backoff: Option<Backoff>) {
+        if let Some(backoff) = backoff {
+            self.max.store(backoff.max, Relaxed);
+            self.factor.store(backoff.factor.to_bits(), Relaxed);
+            self.jitter.store(backoff.jitter.to_bits(), Relaxed);
+        }
+        self.first.store(backoff.map_or(0, |backoff| backoff.first), Relaxed);
+    }
+
+    pub(super) fn load(&self) -> Option<Backoff> {
+        let first = self.first.load(Relaxed);
+        (first > 0).then(|| Backoff {
+            first,
+            max: self.max.load(Relaxed).max(first),
+            factor: f64::from_bits(self.factor.load(Relaxed)).max(1.0),
+            jitter: f64::from_bits(self.jitter.load(Relaxed)),
+        })
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::error::ConfigError;
 use crate::sync::{AtomicBool, AtomicU64, Relaxed, Stripe};
 
-use super::attempt::{Attempt, Backoff};
+use super::attempt::{Attempt, Backoff, BackoffSettings};
 use super::breaker::{Breaker, BreakerOptions, Pass};
 use super::counts::{Counters, GuardCounts};
 use super::millis_up;
@@ -69,43 +69,6 @@ fn check_share(share: f64) -> Result<(), ConfigError> {
     }
 }
 
-/// The pauses after failures, each setting in a word; `first` of 0 means none.
-#[derive(Debug)]
-struct BackoffSettings {
-    first: AtomicU64,
-    max: AtomicU64,
-    factor: AtomicU64,
-    jitter: AtomicU64,
-}
-
-impl BackoffSettings {
-    fn new() -> Self {
-        let word = || AtomicU64::new(0);
-        BackoffSettings { first: word(), max: word(), factor: word(), jitter: word() }
-    }
-
-    // Relaxed throughout: a pause drawn while the settings change may mix them, and stays within the
-    // longer of the two limits.
-    fn store(&self, backoff: Option<Backoff>) {
-        if let Some(backoff) = backoff {
-            self.max.store(backoff.max, Relaxed);
-            self.factor.store(backoff.factor.to_bits(), Relaxed);
-            self.jitter.store(backoff.jitter.to_bits(), Relaxed);
-        }
-        self.first.store(backoff.map_or(0, |backoff| backoff.first), Relaxed);
-    }
-
-    fn load(&self) -> Option<Backoff> {
-        let first = self.first.load(Relaxed);
-        (first > 0).then(|| Backoff {
-            first,
-            max: self.max.load(Relaxed).max(first),
-            factor: f64::from_bits(self.factor.load(Relaxed)).max(1.0),
-            jitter: f64::from_bits(self.jitter.load(Relaxed)),
-        })
-    }
-}
-
 /// The limits in front of an origin. They can be read and changed at any time, by any thread; a change
 /// takes effect at once, and never blocks or ends what runs already.
 ///
@@ -125,23 +88,21 @@ pub struct Limits {
 /// Settings and gauges.
 impl Limits {
     pub(crate) fn new(settings: &LimitSettings) -> Limits {
-        let limits = Limits {
+        Self::counted_by(settings, || Stripe::SHARED)
+    }
+
+    /// Counts by thread: `stripe` is the calling thread's. Without it, all threads share one line.
+    pub(crate) fn counted_by(settings: &LimitSettings, stripe: fn() -> Stripe) -> Limits {
+        Limits {
             permits: Pool::new(settings.max_in_flight, settings.background_share),
             places: Pool::new(settings.max_waiters, 1.0),
             rate: Bucket::new(settings.rate),
             breaker: Breaker::new(settings.breaker),
             min_retry_interval: AtomicU64::new(millis_up(settings.min_retry_interval)),
-            backoff: BackoffSettings::new(),
+            backoff: BackoffSettings::new(settings.backoff),
             observe_only: AtomicBool::new(settings.observe_only),
-            counters: Counters::new(|| Stripe::SHARED),
-        };
-        limits.backoff.store(settings.backoff);
-        limits
-    }
-
-    /// Counts by thread: `stripe` is the calling thread's. Without it, all threads share one line.
-    pub(crate) fn counted_by(self, stripe: fn() -> Stripe) -> Limits {
-        Limits { counters: Counters::new(stripe), ..self }
+            counters: Counters::new(stripe),
+        }
     }
 
     /// Returns how many loads may run at once. 0: no limit.

@@ -58,18 +58,23 @@ where
         hash: u64,
         key: K,
         ticket: Ticket<V>,
-        previous: Option<Served<V>>,
     ) -> Self {
         Lead {
             cache: cache.clone(),
             hash,
             key,
             ticket,
-            previous,
+            previous: None,
             permit: None,
             began: Instant::now(),
             ended: false,
         }
+    }
+
+    /// Notes what the cache has. Clones it.
+    pub(super) fn with_previous(mut self, previous: Option<&Served<V>>) -> Self {
+        self.previous = previous.cloned();
+        self
     }
 
     /// Asks the guards for permission. A refusal answers the flight.
@@ -149,8 +154,18 @@ where
                 permit.finish(class, self.cache.engine().now());
             }
         }
-        self.ticket.flight.complete(answer.clone());
-        answer
+        // The one who is told last here is the caller; if the copy panics, all are told that.
+        match catch_unwind(AssertUnwindSafe(|| answer.clone())) {
+            Ok(copy) => {
+                self.ticket.flight.complete(copy);
+                answer
+            }
+            Err(panic) => {
+                let failure = Failure::Panicked(message(&*panic));
+                self.ticket.flight.complete(Err(failure.clone()));
+                Err(failure)
+            }
+        }
     }
 
     fn settle(&self, end: End<V>) -> (Answer<V>, Classified) {

@@ -301,9 +301,10 @@ where
                 let span = Span::wait(participant.flight().span().get());
                 Step::Follow(Follower { participant, place, stale, span })
             }
-            Claim::Lead(ticket, stale) => {
-                let key = self.key.to_owned();
-                let lead = Lead::new(self.cache, hash, key, ticket, stale.clone());
+            Claim::Lead(ticket, key, stale) => {
+                // Nothing of the user's runs between the claim and this.
+                let lead = Lead::new(self.cache, hash, key, ticket);
+                let lead = lead.with_previous(stale.as_ref());
                 let priority =
                     if lead.is_refresh() { Priority::Background } else { self.ask.priority };
                 match lead.admit(priority) {
@@ -561,7 +562,7 @@ where
         let mut deadline = self.load_deadline();
         let mut alarm = self.cache.engine().clock().alarm(until);
         let end = poll_fn(|cx| {
-            let poll = || flight.poll_led(future.as_mut(), cx);
+            let poll = || flight.poll_led(future.as_mut(), cx).map(R::into_load);
             match catch_unwind(AssertUnwindSafe(poll)) {
                 Ok(Poll::Ready(loaded)) => Poll::Ready(Ok(Some(loaded))),
                 Ok(Poll::Pending) if deadline.poll(cx) => Poll::Ready(Ok(None)),
@@ -571,7 +572,7 @@ where
             }
         })
         .await;
-        let end = match end.map(|loaded| loaded.map(R::into_load)) {
+        let end = match end {
             Ok(Some(Ok(load))) => End::Loaded(load),
             Ok(Some(Err(error))) => End::Failed(Arc::new(error)),
             Ok(None) => End::TimedOut,
@@ -602,14 +603,15 @@ where
     S: BuildHasher,
 {
     let mut future: Pin<Box<F>> = Box::pin(future);
-    let end = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-        Ok(Poll::Ready(loaded)) => Poll::Ready(match loaded.into_load() {
-            Ok(load) => End::Loaded(load),
-            Err(error) => End::Failed(Arc::new(error)),
-        }),
-        Ok(Poll::Pending) if deadline.poll(cx) => Poll::Ready(End::TimedOut),
-        Ok(Poll::Pending) => Poll::Pending,
-        Err(panic) => Poll::Ready(End::Panicked(message(&*panic))),
+    let end = poll_fn(|cx| {
+        let poll = || future.as_mut().poll(cx).map(R::into_load);
+        match catch_unwind(AssertUnwindSafe(poll)) {
+            Ok(Poll::Ready(Ok(load))) => Poll::Ready(End::Loaded(load)),
+            Ok(Poll::Ready(Err(error))) => Poll::Ready(End::Failed(Arc::new(error))),
+            Ok(Poll::Pending) if deadline.poll(cx) => Poll::Ready(End::TimedOut),
+            Ok(Poll::Pending) => Poll::Pending,
+            Err(panic) => Poll::Ready(End::Panicked(message(&*panic))),
+        }
     })
     .await;
     // What the loader holds is let go before those who wait go on; its destructors may panic too.

@@ -407,3 +407,19 @@ fn a_look_says_what_admit_would_say_and_takes_nothing() {
     assert_eq!(look(10), Some(Refusal::Rate { retry_after: millis(490) }));
     assert_eq!(limits.counts().refused.total(), 4);
 }
+
+#[test]
+fn counts_by_thread_add_up() {
+    let stripe = crate::table::reclaim::stripe;
+    let limits = Arc::new(Limits::counted_by(&LimitSettings::default(), stripe));
+    limits.breaker().force_open();
+    together(4, |_| {
+        for _ in 0..ROUNDS {
+            assert!(limits.admit(Priority::Foreground, 0).is_err());
+            drop(limits.wait());
+        }
+    });
+    let counts = limits.counts();
+    let calls = 4 * u64::from(ROUNDS);
+    assert_eq!((counts.refused.breaker_open, counts.waiters_admitted), (calls, calls));
+}

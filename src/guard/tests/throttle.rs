@@ -1,4 +1,4 @@
-use super::super::{Attempt, Backoff};
+use super::super::{Attempt, Backoff, GuardCounts};
 use super::*;
 
 fn with_interval(interval: u64) -> Arc<Limits> {
@@ -24,8 +24,10 @@ fn thr_01_a_running_attempt_counts() {
     let failed = limits.after_failure(None, 1_000, 31_000);
     assert_eq!(failed, Attempt { started: 1_000, failures: 1, not_before: 0 });
     assert_eq!(limits.throttle(failed, 31_000), None);
-    // Looking counts nothing.
-    assert_eq!(limits.counts().refused.throttled, 0);
+    // Looking counts nothing; nor does it when nothing is refused.
+    limits.set_observe_only(true);
+    assert_eq!(limits.pause_after(running, 2_000), 4_000);
+    assert_eq!(limits.counts(), GuardCounts::default());
 }
 
 #[test]
