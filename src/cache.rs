@@ -17,10 +17,7 @@ use crate::freshness::Freshness;
 use crate::guard::Limits;
 use crate::iter::{Iter, PinnedIter};
 use crate::listener::RemovalCause;
-use crate::load::{
-    IntoLoad, LoadError, LoadRequest, LoadStats, Loads, Outcome, Pool, Report, WarmUp,
-    bulk,
-};
+use crate::load::{Core, IntoLoad, LoadError, LoadRequest, LoadStats, Loads, Outcome, WarmUp, bulk};
 use crate::options::InsertOptions;
 use crate::stats::Stats;
 use crate::table::reclaim::{Guard, pin};
@@ -44,14 +41,7 @@ use crate::table::reclaim::{Guard, pin};
 /// # Ok::<(), seawall::Refused<u64>>(())
 /// ```
 pub struct Cache<K, V, S = ahash::RandomState> {
-    inner: Arc<Inner<K, V, S>>,
-}
-
-struct Inner<K, V, S> {
-    engine: Engine<K, V, S>,
-    loads: Loads<K, V>,
-    report: Report,
-    pool: Pool,
+    core: Arc<Core<K, V, S>>,
 }
 
 /// What became of a value that was not refused.
@@ -125,24 +115,12 @@ impl<K, V> Cache<K, V> {
 impl<K, V, S> Cache<K, V, S> {
     #[inline]
     pub(crate) fn engine(&self) -> &Engine<K, V, S> {
-        &self.inner.engine
-    }
-
-    pub(crate) fn loads(&self) -> &Loads<K, V> {
-        &self.inner.loads
-    }
-
-    pub(crate) fn report(&self) -> &Report {
-        &self.inner.report
-    }
-
-    pub(crate) fn pool(&self) -> &Pool {
-        &self.inner.pool
+        &self.core.engine
     }
 
     /// Returns the limits in front of the origin, to read and to change while the cache is in use.
     pub fn limits(&self) -> &Limits {
-        &self.inner.engine.limits
+        &self.core.engine.limits
     }
 
     /// Returns what this cache's loads have done and are doing.
@@ -151,14 +129,14 @@ impl<K, V, S> Cache<K, V, S> {
         LoadStats {
             in_flight: limits.in_flight(),
             waiting: limits.waiters(),
-            ..self.report().snapshot()
+            ..self.core.report.snapshot()
         }
     }
 }
 
 impl<K, V, S> Clone for Cache<K, V, S> {
     fn clone(&self) -> Self {
-        Cache { inner: Arc::clone(&self.inner) }
+        Cache { core: Arc::clone(&self.core) }
     }
 }
 
@@ -178,9 +156,7 @@ where
         config: Config<K, V, S>,
         loads: Loads<K, V>,
     ) -> Result<Self, ConfigError> {
-        let (report, pool) = (Report::new(), Pool::new(loads.refresh_threads));
-        let inner = Inner { engine: Engine::new(config)?, loads, report, pool };
-        Ok(Cache { inner: Arc::new(inner) })
+        Ok(Cache { core: Arc::new(Core::new(Engine::new(config)?, loads)) })
     }
 
     /// Returns a copy of a key's value: fresh, or stale inside the stale-while-revalidate window.
@@ -540,7 +516,7 @@ where
         L: IntoLoad<V, Error = Infallible>,
         E: Clone + Send + Sync + 'static,
     {
-        bulk::run(self, keys, load)
+        bulk::run(&self.core, keys, load)
     }
 
     /// As [`get_or_load_many`](Self::get_or_load_many), for a loader that is a future. Only this caller
@@ -566,7 +542,7 @@ where
         L: IntoLoad<V, Error = Infallible>,
         E: Clone + Send + Sync + 'static,
     {
-        bulk::run_async(self, keys, load).await
+        bulk::run_async(&self.core, keys, load).await
     }
 
     /// Begins to load keys ahead of need, in the background: at a bounded concurrency and rate, giving way
@@ -587,7 +563,7 @@ where
         V: Clone + Send + Sync + 'static,
         S: Send + Sync + 'static,
     {
-        WarmUp::new(self, keys.into_iter())
+        WarmUp::new(&self.core, keys.into_iter())
     }
 
     /// Begins a call of get-or-load that can say more about what it wants, and be told more; see
@@ -599,7 +575,7 @@ where
         V: Clone + Send + Sync + 'static,
         S: Send + Sync + 'static,
     {
-        LoadRequest::new(self, key)
+        LoadRequest::new(&self.core, key)
     }
 
     /// Takes out a key's entry and returns a copy of its value, if it was not dead.

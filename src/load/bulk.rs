@@ -11,11 +11,11 @@ use std::task::Poll;
 
 use equivalent::Equivalent;
 
+use super::core::Core;
 use super::lead::{End, Lead, message};
 use super::loader::{IntoLoad, Load};
 use super::outcome::{LoadError, Outcome, Source};
 use super::request::{Failed, Follower, LoadRequest, Step};
-use crate::cache::Cache;
 use crate::engine::Served;
 use crate::flight::Leading;
 
@@ -37,8 +37,8 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    fn new(cache: &'c Cache<K, V, S>, keys: impl IntoIterator<Item = &'c Q>) -> Self {
-        let requests: Vec<_> = keys.into_iter().map(|key| LoadRequest::new(cache, key)).collect();
+    fn new(core: &'c Arc<Core<K, V, S>>, keys: impl IntoIterator<Item = &'c Q>) -> Self {
+        let requests: Vec<_> = keys.into_iter().map(|key| LoadRequest::new(core, key)).collect();
         let told = requests
             .iter()
             .map(|request| request.hit(request.hash()).map(Ok))
@@ -126,7 +126,7 @@ fn leading<K: Hash + Eq + Clone, V: Clone + Send + Sync + 'static, S: BuildHashe
 }
 
 pub(crate) fn run<'c, Q, K, V, S, I, L, E>(
-    cache: &'c Cache<K, V, S>,
+    core: &'c Arc<Core<K, V, S>>,
     keys: impl IntoIterator<Item = &'c Q>,
     mut load: impl FnMut(Vec<K>) -> Result<I, E>,
 ) -> Vec<Result<Outcome<V>, LoadError<E>>>
@@ -139,7 +139,7 @@ where
     L: IntoLoad<V, Error = Infallible>,
     E: Clone + Send + Sync + 'static,
 {
-    let mut bulk = Bulk::new(cache, keys);
+    let mut bulk = Bulk::new(core, keys);
     while !bulk.is_done() {
         let (leads, follows) = bulk.claim();
         if !leads.is_empty() {
@@ -167,7 +167,7 @@ where
 }
 
 pub(crate) async fn run_async<'c, Q, K, V, S, F, I, L, E>(
-    cache: &'c Cache<K, V, S>,
+    core: &'c Arc<Core<K, V, S>>,
     keys: impl IntoIterator<Item = &'c Q>,
     mut load: impl FnMut(Vec<K>) -> F,
 ) -> Vec<Result<Outcome<V>, LoadError<E>>>
@@ -181,7 +181,7 @@ where
     L: IntoLoad<V, Error = Infallible>,
     E: Clone + Send + Sync + 'static,
 {
-    let mut bulk = Bulk::new(cache, keys);
+    let mut bulk = Bulk::new(core, keys);
     while !bulk.is_done() {
         let (leads, follows) = bulk.claim();
         if !leads.is_empty() {

@@ -6,10 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::core::Core;
 use super::loader::{Load, LoadContext, Reason};
 use super::outcome::ErrorClass;
 use crate::answer::{Answer, Failure, KeyFlight, Loaded};
-use crate::cache::Cache;
 use crate::engine::{NewContent, Served, Ticket, Why};
 use crate::guard::{Attempt, Classified, Permit, Priority, Refusal};
 use crate::options::InsertOptions;
@@ -36,7 +36,7 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher,
 {
-    cache: Cache<K, V, S>,
+    core: Arc<Core<K, V, S>>,
     hash: u64,
     key: K,
     ticket: Ticket<V>,
@@ -54,13 +54,13 @@ where
     S: BuildHasher,
 {
     pub(super) fn new(
-        cache: &Cache<K, V, S>,
+        core: &Arc<Core<K, V, S>>,
         hash: u64,
         key: K,
         ticket: Ticket<V>,
     ) -> Self {
         Lead {
-            cache: cache.clone(),
+            core: Arc::clone(core),
             hash,
             key,
             ticket,
@@ -79,11 +79,11 @@ where
 
     /// Asks the guards for permission. A refusal answers the flight.
     pub(super) fn admit(mut self, priority: Priority) -> Result<Self, Refusal> {
-        let now = self.cache.engine().now();
-        match self.cache.engine().limits.admit(priority, now) {
+        let now = self.core.engine.now();
+        match self.core.engine.limits.admit(priority, now) {
             Ok(permit) => {
                 self.permit = Some(permit);
-                self.cache.report().started();
+                self.core.report.started();
                 let attempt = self.attempt_number();
                 let span = Span::load(Reason::from(self.ticket.why).name(), attempt);
                 let _ = self.ticket.flight.span().set(span);
@@ -144,14 +144,14 @@ where
             }
         };
         if let Some(permit) = self.permit.take() {
-            let outcome = self.cache.report().ended(&answer, self.began.elapsed());
+            let outcome = self.core.report.ended(&answer, self.began.elapsed());
             if let Some(span) = self.ticket.flight.span().get() {
                 span.note_outcome(outcome);
             }
             if matches!(answer, Err(Failure::Abandoned)) {
                 drop(permit);
             } else {
-                permit.finish(class, self.cache.engine().now());
+                permit.finish(class, self.core.engine.now());
             }
         }
         // The one who is told last here is the caller; if the copy panics, all are told that.
@@ -172,7 +172,7 @@ where
         let (failure, class) = match end {
             End::Loaded(load) => return (self.store(load), Classified::Success),
             End::Failed(error) => {
-                let outage = self.cache.loads().classify(&*error) == ErrorClass::Outage;
+                let outage = self.core.loads.classify(&*error) == ErrorClass::Outage;
                 let class = if outage { Classified::Failure } else { Classified::Ignored };
                 (Failure::Failed(error, outage), class)
             }
@@ -190,7 +190,7 @@ where
     }
 
     fn store(&self, load: Load<V>) -> Answer<V> {
-        let (engine, ticket) = (self.cache.engine(), &self.ticket);
+        let (engine, ticket) = (&self.core.engine, &self.ticket);
         let put = |content| engine.conclude(self.hash, &self.key, ticket, content);
         let loaded = |value, options: &InsertOptions, stored| Loaded {
             value,
@@ -232,7 +232,7 @@ where
             return Err(Failure::NothingToKeep);
         };
         let content = NewContent::Unchanged(options);
-        let stored = self.cache.engine().conclude(self.hash, &self.key, &self.ticket, content);
+        let stored = self.core.engine.conclude(self.hash, &self.key, &self.ticket, content);
         Ok(Loaded {
             value: Some(previous.value.clone()),
             version: options.version.or(previous.version),
@@ -244,11 +244,11 @@ where
     /// Takes the load's traces out, but for what is to be remembered of the attempt.
     fn withdraw(&self, attempt: Option<Attempt>) {
         let content = NewContent::Nothing(attempt);
-        self.cache.engine().conclude(self.hash, &self.key, &self.ticket, content);
+        self.core.engine.conclude(self.hash, &self.key, &self.ticket, content);
     }
 
     fn throttles(&self) -> bool {
-        let limits = &self.cache.engine().limits;
+        let limits = &self.core.engine.limits;
         !limits.min_retry_interval().is_zero() || limits.backoff().is_some()
     }
 
@@ -258,7 +258,7 @@ where
     }
 
     fn failed_attempt(&self) -> Option<Attempt> {
-        let (engine, ticket) = (self.cache.engine(), &self.ticket);
+        let (engine, ticket) = (&self.core.engine, &self.ticket);
         self.throttles().then(|| {
             let started = ticket.flight.started();
             engine.limits.after_failure(ticket.attempt, started, engine.now())

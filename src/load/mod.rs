@@ -7,6 +7,7 @@
 //! and how one waits.
 
 pub(crate) mod bulk;
+mod core;
 mod lead;
 mod loader;
 mod outcome;
@@ -19,12 +20,13 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+pub(crate) use self::core::Core;
 pub(crate) use self::lead::AnyError;
 pub use self::loader::{IntoLoad, Load, LoadContext, Reason};
 pub use self::outcome::{ErrorClass, LoadError, Outcome, Source, WhyStale};
-pub(crate) use self::refresh::Pool;
+use self::refresh::Pool;
 pub use self::refresh::{BoxFuture, Spawn};
-pub(crate) use self::report::Report;
+use self::report::Report;
 pub use self::report::{Histogram, LoadStats};
 pub use self::request::LoadRequest;
 pub use self::warm::{WarmUp, WarmUpControl, WarmUpProgress};

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use equivalent::Equivalent;
 
+use super::core::Core;
 use super::lead::{End, Lead, message};
 use super::loader::{IntoLoad, LoadContext};
 use super::outcome::{LoadError, Outcome, Source, WhyStale};
 use crate::answer::{Answer, Failure};
-use crate::cache::Cache;
 use crate::clock::{Alarm, millis};
 use crate::engine::{Ask, Claim, Count, Served, View};
 use crate::flight::{Join, Participant, Unanswered};
@@ -43,7 +43,7 @@ use crate::trace::Span;
 /// ```
 #[must_use = "a request does nothing before it is run"]
 pub struct LoadRequest<'c, Q: ?Sized, K, V, S = ahash::RandomState> {
-    cache: &'c Cache<K, V, S>,
+    core: &'c Arc<Core<K, V, S>>,
     key: &'c Q,
     ask: Ask,
     timeout: u64,
@@ -99,9 +99,9 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    pub(crate) fn new(cache: &'c Cache<K, V, S>, key: &'c Q) -> Self {
+    pub(crate) fn new(core: &'c Arc<Core<K, V, S>>, key: &'c Q) -> Self {
         let ask = Ask { priority: Priority::Foreground, refresh: false };
-        LoadRequest { cache, key, ask, timeout: cache.loads().wait_timeout }
+        LoadRequest { core, key, ask, timeout: core.loads.wait_timeout }
     }
 
     /// How long this caller waits at most, for its own or another caller's load; the cache's
@@ -256,7 +256,7 @@ where
     }
 
     pub(super) fn hash(&self) -> u64 {
-        self.cache.engine().hash(self.key)
+        self.core.engine.hash(self.key)
     }
 
     /// A fresh value, as any read finds it.
@@ -265,7 +265,7 @@ where
         if self.ask.refresh {
             return None;
         }
-        let engine = self.cache.engine();
+        let engine = &self.core.engine;
         engine.prefetch_bucket(hash);
         let guard = reclaim::pin();
         engine.lookup(self.key, hash, Count::Use, &guard, |view: View<'_, K, V>| {
@@ -278,14 +278,14 @@ where
     pub(super) fn until(&self) -> u64 {
         match self.timeout {
             NEVER => NEVER,
-            timeout => self.cache.engine().clock().millis().saturating_add(timeout),
+            timeout => self.core.engine.clock().millis().saturating_add(timeout),
         }
     }
 
     /// Finds out what to do, and takes what it needs: a claim with a permit, or a place among those who
     /// wait.
     pub(super) fn begin(&self, hash: u64) -> Step<K, V, S> {
-        let engine = self.cache.engine();
+        let engine = &self.core.engine;
         match engine.claim(hash, self.key, self.ask, &|key| key.to_owned()) {
             Claim::Hit(served) => Step::Done(Ok(Outcome::cached(served))),
             Claim::Absent => Step::Done(Ok(Outcome::absent())),
@@ -297,13 +297,13 @@ where
             Claim::Circle => Step::Done(Err(Failed::Reentrant)),
             Claim::Done(answer) => Step::Done(self.answered(answer, Source::Joined, None)),
             Claim::Follow(participant, place, stale) => {
-                self.cache.report().joined();
+                self.core.report.joined();
                 let span = Span::wait(participant.flight().span().get());
                 Step::Follow(Follower { participant, place, stale, span })
             }
             Claim::Lead(ticket, key, stale) => {
                 // Nothing of the user's runs between the claim and this.
-                let lead = Lead::new(self.cache, hash, key, ticket);
+                let lead = Lead::new(self.core, hash, key, ticket);
                 let lead = lead.with_previous(stale.as_ref());
                 let priority =
                     if lead.is_refresh() { Priority::Background } else { self.ask.priority };
@@ -322,7 +322,7 @@ where
     fn stale(&self, served: Served<V>, why: WhyStale) -> Outcome<V> {
         let outcome = Outcome::stale(served, why);
         if outcome.is_stale() {
-            self.cache.report().served_stale(outcome.age);
+            self.core.report.served_stale(outcome.age);
         }
         outcome
     }
@@ -346,7 +346,7 @@ where
             Failure::Failed(_, false) | Failure::Abandoned | Failure::NothingToKeep => None,
         };
         // The window may have ended while the load was running.
-        let now = self.cache.engine().now();
+        let now = self.core.engine.now();
         match (why, stale) {
             (Some(why), Some(served)) if now < served.dead_at => Ok(self.stale(served, why)),
             _ => Err(Failed::Failure(failure)),
@@ -356,7 +356,7 @@ where
     /// When a follower stops waiting: its own time, or the load's, whichever is up first.
     fn deadline(&self, follower: &Follower<V>, until: u64) -> u64 {
         let started = follower.participant.flight().started();
-        let load_timeout = self.cache.loads().load_timeout;
+        let load_timeout = self.core.loads.load_timeout;
         if load_timeout == NEVER {
             return until;
         }
@@ -376,7 +376,7 @@ where
             Err(Unanswered::Closed) | Ok(Err(Failure::Abandoned)) => None,
             Ok(answer) => Some(self.answered(answer, Source::Joined, stale)),
             Err(Unanswered::TimedOut) => {
-                self.cache.report().wait_timed_out();
+                self.core.report.wait_timed_out();
                 Some(self.answered(Err(Failure::TimedOut), Source::Joined, stale))
             }
         }
@@ -388,7 +388,7 @@ where
         until: u64,
     ) -> Result<Answer<V>, Unanswered> {
         let deadline = self.deadline(follower, until);
-        let clock = self.cache.engine().clock();
+        let clock = self.core.engine.clock();
         let Follower { participant, span, .. } = follower;
         span.within(|| participant.wait(clock, deadline))
     }
@@ -407,7 +407,7 @@ where
         participant: &mut Participant<Answer<V>>,
         until: u64,
     ) -> Result<Answer<V>, Unanswered> {
-        let mut alarm = self.cache.engine().clock().alarm(until);
+        let mut alarm = self.core.engine.clock().alarm(until);
         poll_fn(|cx| participant.poll(cx, &mut alarm)).await
     }
 
@@ -418,14 +418,14 @@ where
         lead: Lead<K, V, S>,
         stale: Option<Served<V>>,
     ) -> Result<Outcome<V>, (Lead<K, V, S>, Option<Served<V>>)> {
-        let (Some(refresher), Some(served)) = (&self.cache.loads().refresher, &stale) else {
+        let (Some(refresher), Some(served)) = (&self.core.loads.refresher, &stale) else {
             return Err((lead, stale));
         };
         if !lead.is_refresh() {
             return Err((lead, stale));
         }
         let outcome = self.stale(served.clone(), WhyStale::Refreshing);
-        self.cache.report().refreshes();
+        self.core.report.refreshes();
         let refresher = Arc::clone(refresher);
         let job = Box::new(move || {
             let (flight, context) = (Arc::clone(lead.flight()), lead.context());
@@ -437,7 +437,7 @@ where
             }));
         });
         // Without a thread the load is dropped, and so abandoned; the next caller tries again.
-        drop(self.cache.pool().run(job));
+        drop(self.core.pool.run(job));
         Ok(outcome)
     }
 
@@ -489,11 +489,11 @@ where
         };
         let mut participant = Arc::clone(&flight).first();
         flight.install(Box::pin(drive(lead, future, self.load_deadline())));
-        let loads = self.cache.loads();
+        let loads = &self.core.loads;
         match (&loads.spawner, stale) {
             (Some(spawner), Some(served)) if refresh => {
                 let outcome = self.stale(served, WhyStale::Refreshing);
-                self.cache.report().refreshes();
+                self.core.report.refreshes();
                 spawner.spawn(Box::pin(attend(participant)));
                 Err(Ok(outcome))
             }
@@ -512,8 +512,8 @@ where
     }
 
     fn load_deadline(&self) -> Alarm {
-        let clock = self.cache.engine().clock();
-        let timeout = self.cache.loads().load_timeout;
+        let clock = self.core.engine.clock();
+        let timeout = self.core.loads.load_timeout;
         let at = if timeout == NEVER { NEVER } else { clock.millis().saturating_add(timeout) };
         clock.alarm(at)
     }
@@ -529,7 +529,7 @@ where
         match end {
             Ok(answer) => self.answered(answer, Source::Loaded, stale),
             Err(Unanswered::TimedOut) => {
-                self.cache.report().wait_timed_out();
+                self.core.report.wait_timed_out();
                 self.answered(Err(Failure::TimedOut), Source::Loaded, stale)
             }
             Err(Unanswered::Closed) => {
@@ -560,7 +560,7 @@ where
         };
         let mut future = pin!(future);
         let mut deadline = self.load_deadline();
-        let mut alarm = self.cache.engine().clock().alarm(until);
+        let mut alarm = self.core.engine.clock().alarm(until);
         let end = poll_fn(|cx| {
             let poll = || flight.poll_led(future.as_mut(), cx).map(R::into_load);
             match catch_unwind(AssertUnwindSafe(poll)) {

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use super::core::Core;
 use super::loader::{IntoLoad, LoadContext};
 use super::outcome::{LoadError, Outcome, Source};
-use crate::cache::Cache;
+use super::request::LoadRequest;
 use crate::clock::millis;
 use crate::flight::block_on;
 use crate::freshness::NEVER;
@@ -100,7 +101,7 @@ impl WarmUpControl {
 /// [share](crate::Builder::background_share) of the permits, and wait when the origin is at its limits.
 #[must_use = "a warm-up does nothing before it is run"]
 pub struct WarmUp<'c, I, K, V, S = ahash::RandomState> {
-    cache: &'c Cache<K, V, S>,
+    core: &'c Arc<Core<K, V, S>>,
     keys: Mutex<I>,
     concurrency: usize,
     budget: Arc<Limits>,
@@ -122,9 +123,9 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    pub(crate) fn new(cache: &'c Cache<K, V, S>, keys: I) -> Self {
+    pub(crate) fn new(core: &'c Arc<Core<K, V, S>>, keys: I) -> Self {
         WarmUp {
-            cache,
+            core,
             keys: Mutex::new(keys),
             concurrency: 4,
             budget: Arc::new(Limits::new(&LimitSettings::default())),
@@ -167,7 +168,7 @@ where
         R: IntoLoad<V>,
         R::Error: Clone + Send + Sync + 'static,
     {
-        let one = |key: K| ready(self.cache.load(&key).background().run(&load));
+        let one = |key: K| ready(LoadRequest::new(self.core, &key).background().run(&load));
         std::thread::scope(|scope| {
             for _ in 1..self.concurrency {
                 scope.spawn(|| block_on(pin!(self.work(&one))));
@@ -187,8 +188,10 @@ where
         R: IntoLoad<V> + 'static,
         R::Error: Clone + Send + Sync + 'static,
     {
-        let (cache, load) = (self.cache, &load);
-        let one = |key: K| async move { cache.load(&key).background().run_async(load).await };
+        let (core, load) = (self.core, &load);
+        let one = |key: K| async move { 
+            LoadRequest::new(core, &key).background().run_async(load).await
+         };
         let mut workers: Vec<_> =
             (0..self.concurrency).map(|_| Some(Box::pin(self.work(&one)))).collect();
         poll_fn(|cx| {
@@ -244,7 +247,7 @@ where
     /// Waits for the warm-up's own rate.
     async fn take_turn(&self) {
         while !self.control.is_ended() {
-            let now = self.cache.engine().clock().millis();
+            let now = self.core.engine.clock().millis();
             match self.budget.admit(Priority::Foreground, now) {
                 Ok(permit) => return drop(permit),
                 Err(refusal) => self.sleep(refusal.retry_after().unwrap_or(GIVE_WAY)).await,
@@ -253,7 +256,7 @@ where
     }
 
     async fn sleep(&self, time: Duration) {
-        let clock = self.cache.engine().clock();
+        let clock = self.core.engine.clock();
         let at = clock.millis().saturating_add(millis(time).max(1)).min(NEVER - 1);
         let mut alarm = clock.alarm(at);
         poll_fn(|cx| if alarm.poll(cx) { Poll::Ready(()) } else { Poll::Pending }).await;

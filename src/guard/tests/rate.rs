@@ -43,11 +43,9 @@ fn the_time_left_is_exact_and_a_refusal_takes_nothing() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "a million calls")]
 fn parts_of_a_millisecond_count() {
     for (rate, expected) in [(1_500.0, 15_000), (333.0, 3_330), (100_000.0, 1_000_000)] {
-        if cfg!(miri) && rate > 1_000.0 {
-            continue;
-        }
         let bucket = Bucket::new(Some(per_second(rate, rate as u64 / 100 + 1)));
         let burst = rate as usize / 100 + 1;
         let started: usize = (0..10_000).map(|now| admitted(&bucket, now, burst)).sum();
@@ -108,7 +106,7 @@ fn ovr_01_any_rate_at_any_time() {
             assert!(again.is_err_and(|left| left > 0), "1 in {per:?} at {now}: {again:?}");
         }
         let bucket = Bucket::new(Some(per_second(1e300, u64::MAX)));
-        assert_eq!(admitted(&bucket, now, 1_000), 1_000);
+        assert_eq!(admitted(&bucket, now, 100), 100);
         let bucket = Bucket::new(Some(per_second(1e-300, 2)));
         assert_eq!(admitted(&bucket, now, 10), 1, "two of the longest intervals are cut to one");
     }
