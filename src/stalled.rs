@@ -1,19 +1,20 @@
 //! A thread stopped before any atomic operation of any operation of a cache keeps nobody from finishing
 //! any operation, whatever they are: as `table::tests`, for the cache as a whole.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
 use crate::sync::stall;
-use crate::{Cache, Clock, Compute, InsertOptions};
+use crate::{Cache, Clock, Compute, InsertOptions, Load, LoadError, Outcome};
 
 type Operation = fn(&Cache<u32, u32>);
 
 fn ignore<T>(_: T) {}
 
-const OPERATIONS: [(&str, Operation); 16] = [
+const OPERATIONS: [(&str, Operation); 20] = [
     ("get", |cache| ignore(cache.get(&3))),
     ("get_many", |cache| ignore(cache.get_many(&[1, 2, 3, 99]))),
     ("insert, and evict", |cache| ignore(cache.insert(99, 99))),
@@ -30,9 +31,29 @@ const OPERATIONS: [(&str, Operation); 16] = [
     ("invalidate_tag", |cache| ignore(cache.invalidate_tag("even"))),
     ("mark_stale", |cache| ignore(cache.mark_stale(&3))),
     ("iter", |cache| ignore(cache.iter().count())),
+    ("load", |cache| ignore(load(cache, 96, Load::Value(96)))),
+    ("load of an absence", |cache| ignore(load(cache, 95, Load::Absent))),
+    ("load of a stale key", |cache| {
+        cache.mark_stale(&3);
+        ignore(load(cache, 3, Load::Value(5)));
+    }),
+    ("load that fails", |cache| {
+        let request = cache.load(&94).timeout(Duration::ZERO);
+        ignore(request.run(|_| Err::<u32, _>("down")));
+    }),
     ("set_capacity", |cache| cache.set_capacity(4)),
     ("sweep", |cache| ignore(cache.sweep(8))),
 ];
+
+/// Joins the load of another thread, if there is one, and leaves it at once: a load that stands still is
+/// not waited for.
+fn load(
+    cache: &Cache<u32, u32>,
+    key: u32,
+    load: Load<u32>,
+) -> Result<Outcome<u32>, LoadError<Infallible>> {
+    cache.load(&key).timeout(Duration::ZERO).run(|_| load)
+}
 
 /// A full cache of eight, all with deadlines, half of them tagged.
 fn full() -> Cache<u32, u32> {
@@ -40,6 +61,8 @@ fn full() -> Cache<u32, u32> {
         .max_entries(8)
         .time_to_live(Duration::from_secs(60))
         .stale_while_revalidate(Duration::from_secs(60))
+        .absent_time_to_live(Duration::from_secs(60))
+        .min_retry_interval(Duration::from_secs(1))
         .clock(Clock::manual().0)
         .build()
         .unwrap();
@@ -95,8 +118,13 @@ fn stalled_before(name: &str, operation: Operation, stop: usize) -> bool {
     cache.set_capacity(8);
     cache.insert(300, 300).unwrap();
     cache.sweep(usize::MAX);
+    // Remembered absences and failures are entries that no iteration shows.
+    cache.invalidate(&95);
+    cache.invalidate(&94);
     assert_eq!(cache.len(), cache.iter().count(), "{name} stopped at {stop}");
     assert_eq!(cache.weight(), cache.len() as u64, "{name} stopped at {stop}");
     assert!(cache.len() <= 8, "{name} stopped at {stop}");
+    assert_eq!(cache.load_stats().in_flight, 0, "{name} stopped at {stop}");
+    assert_eq!(cache.load_stats().waiting, 0, "{name} stopped at {stop}");
     came_to_stop
 }
