@@ -31,7 +31,7 @@ options:    clock freshness
 evict:      sync table listener
 guard:      sync clock error flight
 answer:     flight guard
-engine:     sync clock error freshness stats listener table tags node options evict flight guard answer
+engine:     sync clock error freshness stats listener table tags node options evict bloom flight guard answer
 load:       sync clock error freshness stats listener table tags node options evict bloom flight guard answer engine trace
 entry:      freshness engine
 builder:    *

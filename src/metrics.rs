@@ -60,6 +60,8 @@ where
             ("joined", loads.joined),
             ("timed_out", loads.waits_timed_out),
             ("served_stale", loads.served_stale),
+            ("screened", loads.screened),
+            ("screen_unsure", loads.screen_unsure),
         ] {
             count("seawall_waits_total", kind, value);
         }

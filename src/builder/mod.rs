@@ -302,6 +302,7 @@ impl<K, V, S> Builder<K, V, S> {
             absence_weight: self.origin.absence_weight,
             lead_timeout: self.origin.lead_timeout,
             limits: Arc::new(Limits::new(&self.origin.limits)),
+            screen: self.origin.screen,
         };
         Cache::from_config(config, self.origin.loads)
     }

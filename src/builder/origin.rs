@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Builder;
+use crate::bloom::{BloomKey, RebuildingFilter};
 use crate::clock::millis;
+use crate::engine::Screen;
 use crate::error::ConfigError;
 use crate::freshness::{Durations, NEVER};
 use crate::guard::{Backoff, BreakerOptions, LimitSettings, Rate};
@@ -20,6 +22,7 @@ pub(super) struct Origin<K, V> {
     pub(super) lead_timeout: u64,
     pub(super) limits: LimitSettings,
     pub(super) loads: Loads<K, V>,
+    pub(super) screen: Option<Screen<K>>,
     /// Names of durations that are above zero and too short.
     too_short: Vec<&'static str>,
 }
@@ -38,6 +41,7 @@ impl<K, V> Origin<K, V> {
             lead_timeout: NEVER,
             limits: LimitSettings::default(),
             loads: Loads::new(),
+            screen: None,
             too_short: Vec::new(),
         }
     }
@@ -143,6 +147,36 @@ impl<K, V, S> Builder<K, V, S> {
     /// Counts what would be refused, and refuses nothing.
     pub fn observe_only(mut self, observe: bool) -> Self {
         self.origin.limits.observe_only = observe;
+        self
+    }
+
+    /// Asks a Bloom filter before the origin: a key that it has certainly never seen is absent, without a
+    /// load ([`Source::Screened`](crate::Source::Screened)). None by default.
+    ///
+    /// The filter is to have all keys of the origin: built from it, and taught each new one (inserts into
+    /// this cache, and loads that find a value, teach it; others must be told to it before they are asked
+    /// for). While it cannot tell, it lets through. It is asked after the cache: what that has fresh is
+    /// served whatever the filter says.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use seawall::bloom::{RebuildingFilter, plan};
+    /// use seawall::{Cache, LoadError};
+    ///
+    /// let filter = Arc::new(RebuildingFilter::new(&plan(1_000, 0.01)?)?);
+    /// let cache: Cache<String, u32> =
+    ///     Cache::builder().max_entries(100).screen(Arc::clone(&filter)).build()?;
+    /// filter.insert("alice");
+    /// filter.mark_complete();
+    /// assert_eq!(cache.get_or_load("alice", || 1), Ok(1));
+    /// assert_eq!(cache.get_or_load("no such user", || 2), Err(LoadError::Absent));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn screen(mut self, filter: Arc<RebuildingFilter>) -> Self
+    where
+        K: BloomKey,
+    {
+        self.origin.screen = Some(Screen::new(filter));
         self
     }
 

@@ -7,6 +7,7 @@
 mod flights;
 mod invalidate;
 mod read;
+mod screen;
 mod settle;
 mod write;
 
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 pub(crate) use self::flights::{Ask, Claim, Content as NewContent, Served, Ticket, Why};
 pub(crate) use self::read::{Count, View};
+pub(crate) use self::screen::Screen;
 pub(crate) use self::write::{Computed, Decision, Rule, Stored};
 use crate::clock::Clock;
 use crate::error::ConfigError;
@@ -59,6 +61,7 @@ pub(crate) struct Config<K, V, S> {
     /// Milliseconds after which a load does not hold its key any more.
     pub(crate) lead_timeout: u64,
     pub(crate) limits: Arc<Limits>,
+    pub(crate) screen: Option<Screen<K>>,
 }
 
 /// Hashes keys, and spreads weak hashes over all bits.
@@ -111,6 +114,7 @@ pub(crate) struct Engine<K, V, S> {
     absence_weight: Option<u64>,
     lead_timeout: u64,
     pub(crate) limits: Arc<Limits>,
+    pub(crate) screen: Option<Screen<K>>,
     /// Changed by `invalidate_all` only, as is `debris`, so that this line stays in every core's cache.
     shared: Padded<Shared>,
 }
@@ -162,6 +166,7 @@ where
             absence_weight: config.absence_weight,
             lead_timeout: config.lead_timeout,
             limits: config.limits,
+            screen: config.screen,
             shared: Padded(Shared {
                 generation: AtomicU64::new(Generation::FIRST.raw()),
                 timed: AtomicBool::new(profile.is_some() || config.time_to_idle != NEVER),

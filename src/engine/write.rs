@@ -100,6 +100,10 @@ where
         if weight > self.capacity() && self.capacity() > 0 {
             return refuse(value, self.too_heavy(weight));
         }
+        // Before anybody can find the value: its absence is not certain any more.
+        if let Some(screen) = &self.screen {
+            screen.teach(&key);
+        }
         let generation = self.generation();
         let (state, now) = self.initial_state(options, generation);
         let node = self.allocate(state, key, Some(value), weight, now);

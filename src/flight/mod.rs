@@ -25,7 +25,7 @@ pub use self::group::{Group, GroupError, Shared};
 pub(crate) use self::nested::Circle;
 pub(crate) use self::nested::Leading;
 use self::nested::{Leads, Note, Notes};
-pub(crate) use self::registry::{Entry, Registry};
+pub(crate) use self::registry::{Entry, Registry, Seen};
 use self::waiters::{Seat, Waiters};
 pub(crate) use self::word::Phase;
 use self::word::Word;

@@ -29,6 +29,10 @@ impl<K, T> Entry<K, T> {
         Arc::new(Entry { hash, key, flight: Flight::new(started) })
     }
 
+    pub(crate) fn key(&self) -> &K {
+        &self.key
+    }
+
     pub(crate) fn flight(&self) -> &Arc<Flight<T>> {
         &self.flight
     }

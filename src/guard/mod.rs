@@ -21,6 +21,7 @@ mod counts;
 mod limits;
 #[cfg(all(test, seawall_loom))]
 mod models;
+mod origin;
 mod permit;
 mod pool;
 mod rate;
@@ -37,6 +38,9 @@ pub use self::counts::{GuardCounts, Refusals};
 pub(crate) use self::limits::LimitSettings;
 pub use self::limits::Limits;
 pub(crate) use self::permit::Classified;
+pub use self::origin::{
+    Acquired, Follower, Lead, LeadEnd, OriginGuard, OriginGuardBuilder, OriginResult,
+};
 pub use self::permit::{Permit, Place};
 pub use self::rate::Rate;
 pub use self::refusal::{Priority, Refusal};

@@ -138,6 +138,27 @@ fn loom_guard_the_permit_of_the_call_that_opened_admits_nobody() {
     });
 }
 
+/// As above, where the other has seen the permit free before the failing call took it.
+#[test]
+fn loom_guard_a_permit_that_was_free_before_and_after_a_failure_admits_nobody() {
+    model(|| {
+        let limits = limits(LimitSettings {
+            max_in_flight: 1,
+            breaker: Some(options()),
+            ..LimitSettings::default()
+        });
+        let other = spawn(&limits, |limits| admit(limits, 0));
+        let mine = admit(&limits, 0);
+        let failed = mine.is_some();
+        if let Some(permit) = mine {
+            permit.finish(Classified::Failure, 0);
+        }
+        // The other keeps its permit, so if both had one, this was the first.
+        let other = other.join().unwrap();
+        assert!(!(failed && other.is_some()), "it started after the failure was known");
+    });
+}
+
 /// Racing first calls after the pause: exactly as many probes as there may be.
 fn probes(quota: u32, threads: usize) {
     let limits = tripped(options().probes(quota));

@@ -199,6 +199,11 @@ where
             stored,
         };
         let plain = InsertOptions::new();
+        if let (Some(screen), Load::Value(_) | Load::With(..) | Load::NotStored(_)) =
+            (&engine.screen, &load)
+        {
+            screen.teach(&self.key);
+        }
         Ok(match load {
             Load::Value(value) => {
                 let stored = put(NewContent::Value(value.clone(), &plain));

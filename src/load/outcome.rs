@@ -23,6 +23,8 @@ pub enum Source {
     Loaded,
     /// A load that another caller had begun.
     Joined,
+    /// The [`screen`](crate::Builder::screen): such a key certainly does not exist.
+    Screened,
 }
 
 /// Why a stale value was served.
@@ -80,6 +82,10 @@ impl<V> Outcome<V> {
 
     pub(crate) fn absent() -> Self {
         Outcome { value: None, source: Source::Cached, age: None, version: None }
+    }
+
+    pub(crate) fn screened() -> Self {
+        Outcome { value: None, source: Source::Screened, age: None, version: None }
     }
 
     pub(crate) fn loaded(loaded: Loaded<V>, source: Source) -> Self {

@@ -36,6 +36,10 @@ pub struct LoadStats {
     pub served_stale: u64,
     /// Refreshes begun in the background.
     pub refreshes: u64,
+    /// Calls that the [`screen`](crate::Builder::screen) answered: the key certainly does not exist.
+    pub screened: u64,
+    /// Calls that it let through because it could not tell: it is not complete, overfull or suspect.
+    pub screen_unsure: u64,
     /// Loads in progress now.
     pub in_flight: u64,
     /// Callers that wait for one now.
@@ -174,7 +178,9 @@ counters!(
     joined,
     waits_timed_out,
     served_stale,
-    refreshes
+    refreshes,
+    screened,
+    screen_unsure
 );
 
 /// Counts what loads do.
@@ -235,6 +241,14 @@ impl Report {
 
     pub(super) fn refreshes(&self) {
         self.counters.refreshes.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn screened(&self) {
+        self.counters.screened.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn unsure(&self) {
+        self.counters.screen_unsure.fetch_add(1, Relaxed);
     }
 
     pub(super) fn served_stale(&self, age: Option<Duration>) {

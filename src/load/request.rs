@@ -16,6 +16,7 @@ use super::lead::{End, Lead, message};
 use super::loader::{IntoLoad, LoadContext};
 use super::outcome::{LoadError, Outcome, Source, WhyStale};
 use crate::answer::{Answer, Failure};
+use crate::bloom;
 use crate::clock::{Alarm, millis};
 use crate::engine::{Ask, Claim, Count, Served, View};
 use crate::flight::{Join, Participant, Unanswered};
@@ -286,6 +287,16 @@ where
     /// wait.
     pub(super) fn begin(&self, hash: u64) -> Step<K, V, S> {
         let engine = &self.core.engine;
+        if let Some(screen) = &engine.screen {
+            match screen.check(&self.key.to_owned()) {
+                bloom::Answer::Absent => {
+                    self.core.report.screened();
+                    return Step::Done(Ok(Outcome::screened()));
+                }
+                bloom::Answer::Unsure => self.core.report.unsure(),
+                bloom::Answer::Maybe => {}
+            }
+        }
         match engine.claim(hash, self.key, self.ask, &|key| key.to_owned()) {
             Claim::Hit(served) => Step::Done(Ok(Outcome::cached(served))),
             Claim::Absent => Step::Done(Ok(Outcome::absent())),
