@@ -21,6 +21,16 @@ pub(crate) struct Loaded<V> {
     pub(crate) age: u64,
     /// Whether the cache has it.
     pub(crate) stored: bool,
+    /// One of the value's tags was invalidated after the load had begun: how many invalidations there had
+    /// been then.
+    pub(crate) outdated: Option<u64>,
+}
+
+impl<V> Loaded<V> {
+    /// Whether it must not be told to one who came when there had been so many invalidations.
+    pub(crate) fn is_outdated(&self, invalidations: u64) -> bool {
+        self.outdated.is_some_and(|since| invalidations > since)
+    }
 }
 
 /// Why there is no answer.

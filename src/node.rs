@@ -72,6 +72,8 @@ pub(crate) struct Extra<V> {
     pub(crate) tags: Arc<[Stamp]>,
     /// The load in progress.
     pub(crate) flight: Option<Arc<KeyFlight<V>>>,
+    /// What the flight brought, and not what it began from: what is said of the flight is said of this.
+    pub(crate) product: bool,
     /// The last load that brought no new value.
     pub(crate) attempt: Option<Attempt>,
 }
@@ -160,6 +162,19 @@ impl<'g, V> State<'g, V> {
             State::Inline(_) => None,
             State::Extra(extra) => extra.flight.as_ref(),
         }
+    }
+
+    /// The flight that brought this, while it may still be told what counts for this too.
+    pub(crate) fn product_of(&self) -> Option<&'g Arc<KeyFlight<V>>> {
+        match self {
+            State::Extra(extra) if extra.product => extra.flight.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Whether this is the place of a key that is being loaded.
+    pub(crate) fn is_loading(&self) -> bool {
+        self.content() == Content::Nothing && self.flight().is_some()
     }
 
     pub(crate) fn attempt(&self) -> Option<Attempt> {

@@ -11,7 +11,7 @@ use super::error::SizeError;
 use super::filter::Filter;
 use super::key::BloomKey;
 use super::sizing::Plan;
-use crate::sync::{Acquire, AtomicU64, Padded, Relaxed, Release};
+use crate::sync::{AcqRel, Acquire, AtomicU64, Padded, Relaxed, Release};
 
 /// Bit 0: a rotation is going on. Bit 1: the current generation. The rest counts the rotations.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -143,9 +143,10 @@ impl AgeingFilter {
     pub fn rotate(&self) -> bool {
         let state = self.state();
         let started = state.next();
-        // ORDERING (G1, G2): Acquire, on success: the rotation before this one is over. Who reads a word that
-        // is cleared below sees this change, by pair B1.
-        let start = || self.state.compare_exchange(state.0, started.0, Acquire, Relaxed);
+        // ORDERING (G1, G2): Acquire on success: the rotation before this one is over. Release: a query that
+        // sees that keys are being forgotten also sees the inserts before this call, which renewed some. A
+        // query that reads a word cleared below sees this change by pair B1.
+        let start = || self.state.compare_exchange(state.0, started.0, AcqRel, Relaxed);
         if state.is_rotating() || start().is_err() {
             return false;
         }

@@ -18,8 +18,8 @@ pub(super) const WORDS: usize = if cfg!(seawall_loom) { 2 } else { 8 };
 pub(super) const BYTES: usize = WORDS * 8;
 /// Bits of the hash that choose a bit of a word.
 const INDEX_BITS: usize = 6;
-/// A query stops here when a bit is missing. A branch a word would be mispredicted for most absent keys;
-/// none at all would cost them the second half of the work.
+/// A single query stops here when a bit is missing. A branch a word would be mispredicted for most absent
+/// keys; none at all would cost them the second half of the work.
 const FIRST: usize = WORDS / 2;
 
 /// The bit of a word that a key sets.
@@ -60,23 +60,17 @@ impl Block {
         self.test(low, |word| word.load(Acquire))
     }
 
-    /// Counts the bits that are set, in two halves.
+    /// As [`Self::contains`], without a branch: for batches, whose answers are stored, not acted upon.
     #[inline]
-    fn test(&self, mut low: u64, load: impl Fn(&AtomicU64) -> u64) -> bool {
-        let mut set = 0;
+    pub(super) fn contains_flat(&self, low: u64) -> bool {
+        count(&self.0, low, |word| word.load(Relaxed)) == WORDS as u64
+    }
+
+    #[inline]
+    fn test(&self, low: u64, load: impl Fn(&AtomicU64) -> u64) -> bool {
         let (first, second) = self.0.split_at(FIRST);
-        for word in first {
-            set += (load(word) >> (low & 63)) & 1;
-            low >>= INDEX_BITS;
-        }
-        if set != FIRST as u64 {
-            return false;
-        }
-        for word in second {
-            set += (load(word) >> (low & 63)) & 1;
-            low >>= INDEX_BITS;
-        }
-        set == WORDS as u64
+        count(first, low, &load) == FIRST as u64
+            && count(second, low >> (INDEX_BITS * FIRST), &load) == (WORDS - FIRST) as u64
     }
 
     /// Reads a word, so that the line is on its way when it is needed.
@@ -108,6 +102,17 @@ impl Block {
             }
         }
     }
+}
+
+/// Counts those of a key's bits that are set: a bit test and an addition with carry for each word.
+#[inline]
+fn count(words: &[AtomicU64], mut low: u64, load: impl Fn(&AtomicU64) -> u64) -> u64 {
+    let mut set = 0;
+    for word in words {
+        set += (load(word) >> (low & 63)) & 1;
+        low >>= INDEX_BITS;
+    }
+    set
 }
 
 /// Sets bits of a word; returns whether one of them was clear. A word that has them is not written, so

@@ -165,10 +165,19 @@ impl Filter {
                 *hash = self.hash(key);
             }
             let hashes = &hashes[..keys.len()];
-            self.touch(hashes);
-            for (j, &hash) in hashes.iter().enumerate() {
-                answer(i * AHEAD + j, self.contains_hash(hash));
+            let mut found = [false; AHEAD];
+            self.look_up(hashes, &mut found);
+            for (j, &found) in found[..hashes.len()].iter().enumerate() {
+                answer(i * AHEAD + j, found);
             }
+        }
+    }
+
+    #[inline]
+    fn look_up(&self, hashes: &[u128], found: &mut [bool; AHEAD]) {
+        self.touch(hashes);
+        for (found, &hash) in found.iter_mut().zip(hashes) {
+            *found = self.block(hash).contains_flat(hash as u64);
         }
     }
 
@@ -354,11 +363,7 @@ impl Batch {
     }
 
     fn answers(&mut self, filter: &Filter) -> &[bool] {
-        let hashes = &self.hashes[..self.len];
-        filter.touch(hashes);
-        for (answer, &hash) in self.answers.iter_mut().zip(hashes) {
-            *answer = filter.contains_hash(hash);
-        }
+        filter.look_up(&self.hashes[..self.len], &mut self.answers);
         &self.answers[..self.len]
     }
 

@@ -8,7 +8,9 @@ use equivalent::Equivalent;
 use super::{After, Engine, Outlet, View};
 use crate::freshness::{Freshness, Generation};
 use crate::listener::RemovalCause;
-use crate::node::{Extra, Initial, Node, State};
+use crate::answer::KeyFlight;
+use crate::flight::Phase;
+use crate::node::{Content, Extra, Initial, Node, State};
 use crate::sync::{AcqRel, Relaxed};
 use crate::table::reclaim::{Guard, Kind, pin};
 use crate::table::{Found, Probe};
@@ -101,22 +103,54 @@ where
         guard: &'e Guard,
         after: &mut After<'_, K, V, S>,
     ) -> bool {
-        let mut node = found.node();
-        let mut found = Some(found);
+        let node = found.node();
+        let judgement = self.judge(node, guard);
+        if !found.is_pending() && judgement.state.flight().is_none() {
+            return judgement.has_value()
+                && condemn(node.key(), node.value())
+                && self.take_node(found, guard, after);
+        }
+        self.invalidate_loaded(node, condemn, guard, after)
+    }
+
+    /// As [`Self::invalidate_one`], for a key with a load: until it is certain that the load has been told
+    /// or has ended.
+    fn invalidate_loaded<'e>(
+        &'e self,
+        mut node: &'e Node<K, V>,
+        condemn: &mut impl FnMut(&K, &V) -> bool,
+        guard: &'e Guard,
+        after: &mut After<'_, K, V, S>,
+    ) -> bool {
+        let hash = self.hash(node.key());
+        let mut told = None;
         loop {
+            let eq = |other: &Node<K, V>| other.key() == node.key();
+            let Probe::Found(found) = self.probe(hash, eq, guard, after) else { return false };
+            node = found.node();
             let judgement = self.judge(node, guard);
-            if judgement.has_value() && condemn(node.key(), node.value()) {
-                return found.is_some_and(|found| self.take_node(found, guard, after));
+            if found.is_pending() {
+                // Nothing to condemn, and nothing to keep.
+                if self.take(&found, RemovalCause::Invalidated, guard, after) {
+                    return false;
+                }
+                continue;
             }
-            let Some(flight) = judgement.state.flight() else { return false };
-            flight.make_void();
-            // If the load ended before it was told, its value is looked at as well.
-            let hash = self.hash(node.key());
-            let now = self.probe(hash, |other| other.key() == node.key(), guard, after);
-            match now {
-                Probe::Found(now) if !std::ptr::eq(now.node(), node) => {
-                    node = now.node();
-                    found = Some(now);
+            let product = judgement.state.product_of().is_some();
+            let value = judgement.has_value()
+                || (product && judgement.state.content() == Content::Value);
+            if value && told != Some(std::ptr::from_ref(node)) && condemn(node.key(), node.value())
+            {
+                if self.take(&found, RemovalCause::Invalidated, guard, after) {
+                    return true;
+                }
+                continue;
+            }
+            let flight = judgement.state.flight().filter(|_| !product);
+            match flight {
+                Some(flight) if told != Some(std::ptr::from_ref(node)) => {
+                    flight.make_void();
+                    told = Some(std::ptr::from_ref(node));
                 }
                 _ => return false,
             }
@@ -160,38 +194,45 @@ where
         Q: Hash + Equivalent<K> + ?Sized,
     {
         let hash = self.hash(key);
-        self.operate(|guard, _| {
+        self.operate(|guard, after| {
             loop {
-                let hit = self.map.find(hash, |node| key.equivalent(node.key()), guard);
-                let Some(hit) = hit else { return false };
+                let eq = |node: &Node<K, V>| key.equivalent(node.key());
+                let Some(hit) = self.map.find(hash, eq, guard) else { return false };
                 let node = hit.node();
                 let state = node.state(guard);
+                if state.is_loading() {
+                    // What is being loaded is outdated too, and there is no window that it is in.
+                    match self.probe(hash, eq, guard, after) {
+                        Probe::Found(found) if found.is_pending() => {
+                            if self.take(&found, RemovalCause::Invalidated, guard, after) {
+                                return false;
+                            }
+                        }
+                        _ => {}
+                    }
+                    continue;
+                }
                 // Taken before the entry is judged: if all are invalidated meanwhile, so is the
                 // successor.
                 let generation = self.generation();
                 if let Some(flight) = state.flight() {
-                    // What is being loaded is outdated too. If the load has ended before it was told,
-                    // its value is marked in the next round.
                     flight.mark(self.now());
-                    let now = self.map.find(hash, |node| key.equivalent(node.key()), guard);
-                    let same = now.is_some_and(|now| {
-                        std::ptr::eq(now.node(), node)
-                            && now
-                                .node()
-                                .state(guard)
-                                .flight()
-                                .is_some_and(|now| std::sync::Arc::ptr_eq(now, flight))
-                    });
-                    if !same {
-                        continue;
-                    }
                 }
                 if !state.is_valid(generation) || !self.judge(node, guard).has_value() {
                     return false;
                 }
-                // If it fails: marked by another thread at the same time.
-                if let Ok(old) = node.change_state(state, self.stale(state, generation)) {
-                    self.retire_extra(old, guard);
+                // If it fails: marked by another thread at the same time, or a load has ended.
+                let Ok(old) = node.change_state(state, self.stale(state, generation)) else {
+                    continue;
+                };
+                self.retire_extra(old, guard);
+                // A load that was told of the mark heeds it. If it had ended before that, its value is
+                // another node, and marked in the next round.
+                let again = state.flight().is_some() && state.product_of().is_none();
+                let same = |hit: crate::table::Hit<'_, Node<K, V>>| {
+                    std::ptr::eq(hit.node(), node)
+                };
+                if !again || self.map.find(hash, eq, guard).is_some_and(same) {
                     return true;
                 }
             }
@@ -202,7 +243,10 @@ where
     pub(super) fn stale(&self, state: State<'_, V>, generation: Generation) -> Initial<V> {
         self.set_timed();
         let deadlines = state.deadlines(&self.profiles).stale_from(self.now(), self.durations);
-        Initial::Extra(Box::new(Extra { deadlines, ..self.extra_of(state, generation) }))
+        let extra = self.extra_of(state, generation);
+        // A product becomes an entry as any other.
+        let flight = extra.flight.clone().filter(|_| !extra.product);
+        Initial::Extra(Box::new(Extra { deadlines, flight, product: false, ..extra }))
     }
 
     /// What an extra block of an entry in this state says.
@@ -216,6 +260,7 @@ where
                 version: None,
                 tags: [].into(),
                 flight: None,
+                product: false,
                 attempt: None,
             },
             State::Extra(extra) => extra.clone(),
@@ -254,7 +299,13 @@ where
         self.map.visit_at(position, guard, |found| {
             seen += 1;
             let judgement = self.judge(found.node(), guard);
-            if judgement.is_reclaimable() && !found.is_pending() {
+            let ended = |flight: &std::sync::Arc<KeyFlight<V>>| flight.phase() != Phase::Running;
+            if found.is_pending() {
+                // The places of loads that have ended are taken out by them; but for all cases.
+                if judgement.state.is_loading() && judgement.state.flight().is_some_and(ended) {
+                    self.take(&found, RemovalCause::Invalidated, guard, after);
+                }
+            } else if judgement.is_reclaimable() {
                 let cause = Self::cause_of_death(&judgement);
                 taken += usize::from(self.take(&found, cause, guard, after));
             }

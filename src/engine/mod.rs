@@ -6,6 +6,7 @@
 
 mod flights;
 mod invalidate;
+mod publish;
 mod read;
 mod screen;
 mod settle;
@@ -18,7 +19,8 @@ use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-pub(crate) use self::flights::{Ask, Claim, Content as NewContent, Served, Ticket, Why};
+pub(crate) use self::flights::{Ask, Claim, Served, Ticket, Why};
+pub(crate) use self::publish::{Concluded, Content as NewContent};
 pub(crate) use self::read::{Count, View};
 pub(crate) use self::screen::Screen;
 pub(crate) use self::write::{Computed, Decision, Rule, Stored};
@@ -243,6 +245,15 @@ where
         let idles = self.time_to_idle != NEVER;
         let now = if state.has_deadlines() || idles { self.now() } else { 0 };
         let mut freshness = state.freshness_at(now, &self.profiles);
+        if let Some(flight) = state.product_of() {
+            if flight.is_void() {
+                return Judgement { state, now: 0, freshness: Freshness::Dead, invalid: true };
+            }
+            if let Some(marked) = flight.marked() {
+                let deadlines = state.deadlines(&self.profiles);
+                freshness = deadlines.stale_from(marked, self.durations).at(now);
+            }
+        }
         if idles {
             // SAFETY: every node of a cache with a time to idle is allocated with a tail.
             let touched = unsafe { node.tail() }.touched.load(Relaxed);

@@ -188,7 +188,7 @@ where
         loop {
             match self.map.probe(hash, &eq, guard) {
                 Probe::Found(found)
-                    if found.is_pending() && found.node().state(guard).flight().is_none() =>
+                    if found.is_pending() && !found.node().state(guard).is_loading() =>
                 {
                     // Readers see its value already. Who loaded it may be stopped: not waited for.
                     self.place_loaded(hash, &found, guard, after);

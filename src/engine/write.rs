@@ -205,6 +205,7 @@ where
             version: options.version,
             tags: tags::stamps(&self.tags, &options.tags),
             flight: None,
+            product: false,
             attempt: None,
         };
         (Initial::Extra(Box::new(extra)), now)

@@ -109,7 +109,9 @@ impl<K, V, S> Group<K, V, S> {
     /// As [`new`](Group::new), with a hasher. One that can be made to collide makes calls as slow as
     /// there are keys in flight.
     pub fn with_hasher(hasher: S) -> Self {
-        Group { inner: Arc::new(Inner { calls: Registry::new(hasher), running: AtomicU64::new(0) }) }
+        Group {
+            inner: Arc::new(Inner { calls: Registry::new(hasher), running: AtomicU64::new(0) }),
+        }
     }
 
     /// Returns how many calls are going on, those that were [forgotten](Self::forget) included.
@@ -202,7 +204,8 @@ where
         let hash = calls.hash(key);
         loop {
             let seen = calls.look(hash, key);
-            if let Some(Join::Running(mut participant)) = seen.entry().map(|it| it.flight().join()) {
+            if let Some(Join::Running(mut participant)) = seen.entry().map(|it| it.flight().join())
+            {
                 let Ok(()) = participant.check_circle() else { return Err(GroupError::Reentrant) };
                 return Ok(Step::Follow(participant));
             }
@@ -384,11 +387,9 @@ where
 /// A shared call.
 async fn drive<K, V, S, F: Future<Output = V>>(lead: Lead<K, V, S>, future: F) {
     let mut future = Box::pin(future);
-    let told = poll_fn(|cx| {
-        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-            Ok(poll) => poll.map(Ok),
-            Err(panic) => Poll::Ready(Err(message(&*panic))),
-        }
+    let told = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+        Ok(poll) => poll.map(Ok),
+        Err(panic) => Poll::Ready(Err(message(&*panic))),
     })
     .await;
     // What it holds is let go before those who wait go on; its destructors may panic too.

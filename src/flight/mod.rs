@@ -6,6 +6,8 @@
 //! that began it: any participant that is polled drives it.
 
 mod group;
+#[cfg(all(test, seawall_loom))]
+mod models;
 mod nested;
 mod registry;
 #[cfg(all(test, not(seawall_loom)))]
@@ -17,7 +19,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -30,7 +32,7 @@ use self::waiters::{Seat, Waiters};
 pub(crate) use self::word::Phase;
 use self::word::Word;
 use crate::clock::{Alarm, Clock};
-use crate::sync::{AcqRel, Acquire, AtomicBool, AtomicU64, Release};
+use crate::sync::{AcqRel, Acquire, AtomicBool, AtomicU64, Mutex, MutexGuard, Release};
 use crate::trace::Span;
 
 /// The future of a load; it answers its flight itself.
@@ -145,7 +147,7 @@ impl<T> Flight<T> {
         self.word.is_shared()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<LoadFuture>> {
+    fn lock(&self) -> MutexGuard<'_, Option<LoadFuture>> {
         self.future.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -147,10 +147,12 @@ impl<K, T, S> Registry<K, T, S> {
     fn change(&self, hash: u64, from: Option<&List<K, T>>, to: Option<List<K, T>>) -> bool {
         // What is replaced is dropped when the map is free again: it may be the last reference to a key.
         let (changed, _old) = match (self.lists.entry(hash), from) {
-            (Place::Occupied(mut place), Some(from)) if Arc::ptr_eq(place.get(), from) => match to {
-                Some(to) => (true, Some(place.insert(to))),
-                None => (true, Some(place.remove())),
-            },
+            (Place::Occupied(mut place), Some(from)) if Arc::ptr_eq(place.get(), from) => {
+                match to {
+                    Some(to) => (true, Some(place.insert(to))),
+                    None => (true, Some(place.remove())),
+                }
+            }
             (Place::Vacant(place), None) => {
                 if let Some(to) = to {
                     place.insert(to);

@@ -27,7 +27,7 @@ struct Place {
 }
 
 /// Free places that are not worth a search.
-const FEW: usize = 16;
+const FEW: usize = if cfg!(seawall_loom) { 0 } else { 16 };
 /// Places that a search for a free one looks at.
 const LOOKS: usize = 8;
 

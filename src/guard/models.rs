@@ -324,27 +324,38 @@ fn loom_guard_a_second_probe_extends_the_time_to_answer() {
     });
 }
 
-/// New settings are seen whole by who is let through under them.
+/// A thread that was about to write the pause of an era comes too late: the present one stays as it is.
+#[test]
+fn loom_guard_a_late_helper_does_not_prolong_a_pause() {
+    model(|| {
+        let limits = tripped(options());
+        let probe = admit(&limits, PAUSE).unwrap();
+        let helper = spawn(&limits, |limits| drop(admit(limits, PAUSE)));
+        probe.finish(Classified::Failure, PAUSE);
+        admit(&limits, 2 * PAUSE).unwrap().finish(Classified::Failure, 2 * PAUSE);
+        helper.join().unwrap();
+        assert!(admit(&limits, 3 * PAUSE).is_some(), "the pause is longer than it was");
+    });
+}
+
+/// New settings are seen by who is let through under them.
 #[test]
 fn loom_guard_new_settings_hold_for_the_calls_after_them() {
     model(|| {
         let limits = limits(LimitSettings::default());
+        limits.breaker().force_open();
         let caller = spawn(&limits, |limits| {
-            for _ in 0..2 {
-                if let Some(permit) = admit(limits, 0) {
-                    permit.finish(Classified::Failure, 0);
-                }
-            }
+            let Some(permit) = admit(limits, 0) else { return false };
+            permit.finish(Classified::Failure, 0);
+            true
         });
         // The defaults are five failures and ten seconds.
         limits.breaker().configure(Some(options()));
-        caller.join().unwrap();
-        if limits.breaker().state() == BreakerState::Open {
+        limits.breaker().release();
+        if caller.join().unwrap() {
+            assert_eq!(state(&limits), (BreakerState::Open, 1));
             let refused = limits.admit(Priority::Foreground, 0).unwrap_err();
             assert_eq!(refused.retry_after(), Some(Duration::from_millis(PAUSE)));
-        } else {
-            admit(&limits, 0).unwrap().finish(Classified::Failure, 0);
-            assert_eq!(limits.breaker().state(), BreakerState::Open);
         }
     });
 }
@@ -376,5 +387,20 @@ fn loom_guard_a_new_rate_holds_for_the_starts_after_it() {
         assert!(!mine[1], "two starts after a rate of one was set");
         starter.join().unwrap();
         assert!(admit(&limits, 0).is_none());
+    });
+}
+
+/// A start that clears the mark of a change goes by the new rate: no debt is longer than it allows.
+#[test]
+fn loom_guard_a_changed_rate_holds_for_the_starts_after_it() {
+    model(|| {
+        let slow = Rate::new(10, Duration::from_secs(100)).unwrap();
+        let limits = limits(LimitSettings { rate: Some(slow), ..LimitSettings::default() });
+        let starter = spawn(&limits, |limits| drop(admit(limits, 0)));
+        limits.set_rate(Some(Rate::new(2, Duration::from_secs(2)).unwrap()));
+        starter.join().unwrap();
+        while admit(&limits, 0).is_some() {}
+        let refused = limits.admit(Priority::Foreground, 0).unwrap_err();
+        assert_eq!(refused.retry_after(), Some(Duration::from_secs(1)));
     });
 }

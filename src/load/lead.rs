@@ -10,7 +10,7 @@ use super::core::Core;
 use super::loader::{Load, LoadContext, Reason};
 use super::outcome::ErrorClass;
 use crate::answer::{Answer, Failure, KeyFlight, Loaded};
-use crate::engine::{NewContent, Served, Ticket, Why};
+use crate::engine::{Concluded, NewContent, Served, Ticket, Why};
 use crate::guard::{Attempt, Classified, Permit, Priority, Refusal};
 use crate::options::InsertOptions;
 use crate::trace::Span;
@@ -192,11 +192,12 @@ where
     fn store(&self, load: Load<V>) -> Answer<V> {
         let (engine, ticket) = (&self.core.engine, &self.ticket);
         let put = |content| engine.conclude(self.hash, &self.key, ticket, content);
-        let loaded = |value, options: &InsertOptions, stored| Loaded {
+        let loaded = |value, options: &InsertOptions, concluded| Loaded {
             value,
             version: options.version,
             age: options.age,
-            stored,
+            stored: concluded == Concluded::Stored,
+            outdated: (concluded == Concluded::Outdated).then_some(ticket.invalidations),
         };
         let plain = InsertOptions::new();
         if let (Some(screen), Load::Value(_) | Load::With(..) | Load::NotStored(_)) =
@@ -215,7 +216,7 @@ where
             }
             Load::NotStored(value) => {
                 put(NewContent::Nothing(self.attempt()));
-                loaded(Some(value), &plain, false)
+                loaded(Some(value), &plain, Concluded::NotStored)
             }
             Load::Absent => {
                 let stored = put(NewContent::Absent(None));
@@ -237,12 +238,14 @@ where
             return Err(Failure::NothingToKeep);
         };
         let content = NewContent::Unchanged(options);
-        let stored = self.core.engine.conclude(self.hash, &self.key, &self.ticket, content);
+        let ticket = &self.ticket;
+        let concluded = self.core.engine.conclude(self.hash, &self.key, ticket, content);
         Ok(Loaded {
             value: Some(previous.value.clone()),
-            version: options.version.or(previous.version),
+            version: options.version.max(previous.version),
             age: options.age,
-            stored,
+            stored: concluded == Concluded::Stored,
+            outdated: (concluded == Concluded::Outdated).then_some(ticket.invalidations),
         })
     }
 

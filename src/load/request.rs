@@ -88,6 +88,8 @@ pub(super) struct Follower<V> {
     participant: Participant<Answer<V>>,
     place: Place,
     stale: Option<Served<V>>,
+    /// How many invalidations of tags there had been.
+    joined_at: u64,
     span: Span,
 }
 
@@ -307,10 +309,10 @@ where
             Claim::Refused(refusal) => Step::Done(Err(Failed::Failure(Failure::Refused(refusal)))),
             Claim::Circle => Step::Done(Err(Failed::Reentrant)),
             Claim::Done(answer) => Step::Done(self.answered(answer, Source::Joined, None)),
-            Claim::Follow(participant, place, stale) => {
+            Claim::Follow(participant, place, stale, joined_at) => {
                 self.core.report.joined();
                 let span = Span::wait(participant.flight().span().get());
-                Step::Follow(Follower { participant, place, stale, span })
+                Step::Follow(Follower { participant, place, stale, joined_at, span })
             }
             Claim::Lead(ticket, key, stale) => {
                 // Nothing of the user's runs between the claim and this.
@@ -380,11 +382,12 @@ where
         follower: Follower<V>,
         end: Result<Answer<V>, Unanswered>,
     ) -> Told<V> {
-        let Follower { participant, place, stale, .. } = follower;
+        let Follower { participant, place, stale, joined_at, .. } = follower;
         drop(participant);
         drop(place);
         match end {
             Err(Unanswered::Closed) | Ok(Err(Failure::Abandoned)) => None,
+            Ok(Ok(loaded)) if loaded.is_outdated(joined_at) => None,
             Ok(answer) => Some(self.answered(answer, Source::Joined, stale)),
             Err(Unanswered::TimedOut) => {
                 self.core.report.wait_timed_out();

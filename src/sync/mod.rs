@@ -19,6 +19,13 @@ pub(crate) use atomic_waker::AtomicWaker;
 #[cfg(seawall_loom)]
 pub(crate) use self::model_waker::AtomicWaker;
 
+/// For what models must see locked; other locks are the standard ones.
+#[cfg(not(seawall_loom))]
+pub(crate) use std::sync::{Mutex, MutexGuard};
+
+#[cfg(seawall_loom)]
+pub(crate) use loom::sync::{Mutex, MutexGuard};
+
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 mod late;

@@ -102,9 +102,7 @@ pub enum Acquired<K, S = ahash::RandomState> {
 impl<K> OriginGuard<K> {
     /// Returns settings to make a guard from. A key that `is_empty` says yes to is not acquired: callers
     /// without a key have nothing in common. For keys that cannot be empty: `|_| false`.
-    pub fn builder(
-        is_empty: impl Fn(&K) -> bool + Send + Sync + 'static,
-    ) -> OriginGuardBuilder<K> {
+    pub fn builder(is_empty: impl Fn(&K) -> bool + Send + Sync + 'static) -> OriginGuardBuilder<K> {
         OriginGuardBuilder::new(Box::new(is_empty))
     }
 }
@@ -203,20 +201,15 @@ where
     }
 
     /// What is known of a key: its last attempt, if another one may begin now.
-    fn judge(
-        &self,
-        seen: &Seen<K, Told>,
-        now: u64,
-    ) -> Result<Option<Attempt>, Acquired<K, S>> {
+    fn judge(&self, seen: &Seen<K, Told>, now: u64) -> Result<Option<Attempt>, Acquired<K, S>> {
         let limits = &self.inner.limits;
         let last = match seen.entry().map(|entry| entry.flight().join()) {
             Some(Join::Running(participant)) => return Err(self.follow(participant)),
             Some(Join::Done(told)) => told.attempt,
             Some(Join::Closed) | None => None,
         };
-        let throttled = last
-            .and_then(|last| limits.throttle(last, now))
-            .map(|left| limits.throttled(left));
+        let throttled =
+            last.and_then(|last| limits.throttle(last, now)).map(|left| limits.throttled(left));
         match throttled.or_else(|| limits.would_refuse(Priority::Foreground, now)) {
             Some(refusal) => Err(Acquired::Refused(refusal)),
             None => Ok(last),
