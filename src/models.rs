@@ -2,6 +2,8 @@
 //!
 //! Run with `RUSTFLAGS="--cfg seawall_loom" cargo test --release --lib loom_`, as those of the table.
 
+mod loads;
+
 use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 

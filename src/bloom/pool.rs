@@ -46,8 +46,7 @@ impl Pool {
     /// time.
     ///
     /// It is the smallest of those that are free, or else a new one. That is at least twice as large as
-    /// the largest of those that were free and too small: so there are few of them, and together they are
-    /// not larger than the new one.
+    /// the largest of those that were free and too small, so that there are few of them.
     pub(super) fn prepare(&self, plan: &Plan, used: Slot) -> Result<Slot, SizeError> {
         let free = || self.filled().filter(|&(slot, _)| slot != used);
         let fitting = free().filter(|(_, filter)| filter.blocks() >= plan.blocks());

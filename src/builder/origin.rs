@@ -56,6 +56,9 @@ impl<K, V> Origin<K, V> {
             return Err(ConfigError::TooShort(name));
         }
         self.limits.check()?;
+        if self.loads.detached && self.loads.spawner.is_none() {
+            return Err(ConfigError::Needs("detached_loads", "spawner"));
+        }
         let interval = millis(self.limits.min_retry_interval);
         let window = durations.revalidate.max(durations.on_error);
         let life = durations.fresh.saturating_add(window);

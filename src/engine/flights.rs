@@ -64,6 +64,14 @@ pub(crate) struct Ticket<V> {
     pub(crate) why: Why,
 }
 
+impl<V> Drop for Ticket<V> {
+    fn drop(&mut self) {
+        // A ticket that got lost before there was a lead (a listener's panic) leaves a place that the next
+        // caller takes over.
+        self.flight.close();
+    }
+}
+
 /// What a caller of get-or-load has to do.
 pub(crate) enum Claim<K, V> {
     Hit(Served<V>),
@@ -122,13 +130,26 @@ where
                             .state
                             .flight()
                             .filter(|flight| !judgement.invalid && self.holds(flight, now));
+                        let own = || own(key);
                         if judgement.has_value() {
-                            let own = || own(key);
-                            self.claim_live(&found, judgement, generation, running, &own, ask, now, guard)
+                            self.claim_live(
+                                &found, judgement, generation, running, &own, ask, now, guard,
+                            )
+                        } else if Self::is_absence(&found, &judgement) && !ask.refresh {
+                            Some(Claim::Absent)
                         } else if let Some(flight) = running {
                             self.follow(flight, None)
+                        } else if Self::is_absence(&found, &judgement) {
+                            match self.limits.would_refuse(ask.priority, now) {
+                                Some(refusal) => Some(Claim::Refused(refusal)),
+                                None => self
+                                    .attach(
+                                        &found, judgement, generation, Why::Asked, &own, now, guard,
+                                    )
+                                    .map(|(ticket, mine)| Claim::Lead(ticket, mine, None)),
+                            }
                         } else {
-                            self.claim_dead(&found, judgement, &|| own(key), ask, now, guard, after)
+                            self.claim_dead(&found, judgement, &own, ask, now, guard, after)
                         }
                     }
                 };
@@ -137,6 +158,13 @@ where
                 }
             }
         })
+    }
+
+    /// Whether what was found is a remembered absence.
+    fn is_absence(found: &Found<'_, Node<K, V>>, judgement: &Judgement<'_, V>) -> bool {
+        judgement.state.content() == node::Content::Absent
+            && judgement.freshness == Freshness::Fresh
+            && !found.is_pending()
     }
 
     /// Whether a flight still holds its key.
@@ -164,38 +192,63 @@ where
     {
         let view = self.view(found.node(), judgement);
         let why = match judgement.freshness {
-            Freshness::Fresh if ask.refresh => Why::Asked,
+            _ if ask.refresh => Why::Asked,
             Freshness::Fresh if view.is_refresh_due() => Why::Early,
             Freshness::Fresh => return Some(Claim::Hit(Served::of(&view))),
             Freshness::Stale => Why::Stale,
             _ => Why::StaleOnError,
         };
         let served = Served::of(&view);
-        let last = self.last_attempt(&judgement);
         if let Some(flight) = running {
             let recent = Attempt { started: flight.started(), failures: 0, not_before: 0 };
-            return if why != Why::StaleOnError {
-                Some(Claim::Stale(served, None))
-            } else if let Some(retry_after) = self.limits.throttle(recent, now) {
+            let throttled = self.limits.throttle(recent, now);
+            return match (why, throttled) {
+                (Why::Stale | Why::Early, _) => Some(Claim::Stale(served, None)),
                 // Nobody with good data at hand waits for an origin that may hang.
-                Some(Claim::Stale(served, Some(self.limits.throttled(retry_after))))
-            } else {
-                self.follow(flight, Some(served))
+                (Why::StaleOnError, Some(left)) => {
+                    Some(Claim::Stale(served, Some(self.limits.throttled(left))))
+                }
+                _ => self.follow(flight, Some(served)),
             };
         }
-        let throttled = last
+        let throttled = self
+            .last_attempt(&judgement)
             .filter(|_| why != Why::Asked)
             .and_then(|last| self.limits.throttle(last, now))
             .map(|left| self.limits.throttled(left));
         if let Some(refusal) = throttled.or_else(|| self.limits.would_refuse(ask.priority, now)) {
-            return Some(Claim::Stale(served, Some(refusal)));
+            // Who asked for a newer value than a fresh one is not told that he has it.
+            let fresh = why == Why::Asked && served.freshness == Freshness::Fresh;
+            return Some(if fresh {
+                Claim::Refused(refusal)
+            } else {
+                Claim::Stale(served, Some(refusal))
+            });
         }
+        self.attach(found, judgement, generation, why, own, now, guard)
+            .map(|(ticket, mine)| Claim::Lead(ticket, mine, Some(served)))
+    }
+
+    /// Attaches a flight to an entry that stays. `None`: look again.
+    #[expect(clippy::too_many_arguments, reason = "as `claim_live`")]
+    fn attach<'e>(
+        &'e self,
+        found: &Found<'e, Node<K, V>>,
+        judgement: Judgement<'e, V>,
+        generation: Generation,
+        why: Why,
+        own: &dyn Fn() -> K,
+        now: u64,
+        guard: &'e Guard,
+    ) -> Option<(Ticket<V>, K)> {
         if !judgement.state.is_valid(generation) {
             return None;
         }
-        let ticket = Ticket { generation, ..self.ticket(judgement.state.attempt(), why, now) };
+        let mut ticket = self.ticket(judgement.state.attempt(), why, now);
+        ticket.generation = generation;
         let extra = Extra {
             flight: Some(Arc::clone(&ticket.flight)),
+            product: false,
             ..self.extra_of(judgement.state, generation)
         };
         self.set_timed();
@@ -203,7 +256,7 @@ where
         let state = Initial::Extra(Box::new(extra));
         let old = found.node().change_state(judgement.state, state).ok()?;
         self.retire_extra(old, guard);
-        Some(Claim::Lead(ticket, mine, Some(served)))
+        Some((ticket, mine))
     }
 
     /// The last attempt to load what an entry holds, or its birth: every attempt counts.
@@ -227,10 +280,6 @@ where
         after: &mut After<'_, K, V, S>,
     ) -> Option<Claim<K, V>> {
         let content = judgement.state.content();
-        let live = judgement.freshness == Freshness::Fresh && !found.is_pending();
-        if content == node::Content::Absent && live && !ask.refresh {
-            return Some(Claim::Absent);
-        }
         let last = if found.is_pending() || judgement.invalid {
             None
         } else {

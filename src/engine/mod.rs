@@ -265,7 +265,7 @@ where
     }
 
     /// Notes the time of a read, where there is a time to idle.
-    fn touch(&self, node: &Node<K, V>, now: u64) {
+    pub(super) fn touch(&self, node: &Node<K, V>, now: u64) {
         if self.time_to_idle == NEVER {
             return;
         }

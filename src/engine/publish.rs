@@ -268,6 +268,7 @@ where
                 // Who marks the entry changes this very state.
                 if let Ok(old) = found.node().change_state(judgement.state, state) {
                     self.retire_extra(old, guard);
+                    self.touch(found.node(), self.now());
                     return Concluded::Stored;
                 }
             }

@@ -4,6 +4,11 @@
 //! and duty to answer, and any number of participants, blocking threads and async tasks alike. The lead
 //! of an async load lives inside the load's future, which belongs to the flight and not to the caller
 //! that began it: any participant that is polled drives it.
+//!
+//! | pair | Release | Acquire | what becomes visible |
+//! |---|---|---|---|
+//! | D1 | `wake` sets `due` | `drive` clears it | what the loader's waker wrote |
+//! | D2 | `look_again` finds `due` clear | `wake` sets it | that the future is not locked any more |
 
 mod group;
 #[cfg(all(test, seawall_loom))]
@@ -137,6 +142,13 @@ impl<T> Flight<T> {
         }
     }
 
+    /// Ends the flight without an answer, unless it has one: those who wait try themselves.
+    pub(crate) fn close(&self) {
+        if self.word.close() {
+            self.waiters.wake_all();
+        }
+    }
+
     /// The answer, when it is there.
     pub(crate) fn answer(&self) -> Option<&T> {
         (self.word.phase() == Phase::Done).then(|| self.answer.get()).flatten()
@@ -175,8 +187,10 @@ impl<T: Send + Sync + 'static> Flight<T> {
             Err(TryLockError::WouldBlock) => return,
         };
         let Some(load) = &mut *future else { return };
-        // ORDERING: AcqRel pairs with the Release in `wake`: what the waker of the loader wrote.
+        // ORDERING (D1): Acquire: what the loader's waker wrote.
         if !self.due.swap(false, AcqRel) {
+            drop(future);
+            self.look_again();
             return;
         }
         let waker = Waker::from(Arc::clone(self));
@@ -187,11 +201,7 @@ impl<T: Send + Sync + 'static> Flight<T> {
         };
         if matches!(polled, Ok(Poll::Pending)) {
             drop(future);
-            // Woken while it was being polled: who came meanwhile found it locked. Not polled again
-            // here: a loader that yields wants others to run.
-            if self.due.load(Acquire) {
-                self.waiters.wake_all();
-            }
+            self.look_again();
             return;
         }
         let load = future.take();
@@ -201,6 +211,16 @@ impl<T: Send + Sync + 'static> Flight<T> {
         drop(load);
         if let Err(panic) = polled {
             resume_unwind(panic);
+        }
+    }
+
+    /// After letting go of the future: if it was woken meanwhile, who came for that found it locked. Not
+    /// polled again here: a loader that yields wants others to run.
+    fn look_again(&self) {
+        // ORDERING (D2): a read-modify-write, as that of `wake`. The one that is second sees the first: we
+        // that the future is due, or who is woken for it that it is not locked any more.
+        if self.due.compare_exchange(false, false, AcqRel, Acquire).is_err() {
+            self.waiters.wake_all();
         }
     }
 
@@ -256,8 +276,8 @@ impl<T: Send + Sync + 'static> Wake for Flight<T> {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // ORDERING: Release, see `drive`.
-        self.due.store(true, Release);
+        // ORDERING (D1): Release, see `drive`. (D2): Acquire, see `look_again`.
+        self.due.swap(true, AcqRel);
         // All of them: whichever is chosen may be one that nobody polls any more.
         self.waiters.wake_all();
     }

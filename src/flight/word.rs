@@ -82,6 +82,18 @@ impl Word {
         }
     }
 
+    /// Ends a flight that nobody will answer; returns whether this call did.
+    pub(super) fn close(&self) -> bool {
+        let mut word = self.0.load(Acquire);
+        while phase_of(word) == Phase::Running {
+            match self.0.compare_exchange(word, word | CLOSED, AcqRel, Acquire) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
     /// Notes that the answer is there; returns whether anybody may be waiting for it.
     pub(super) fn finish(&self) -> bool {
         let mut word = self.0.load(Acquire);

@@ -102,9 +102,10 @@ impl Backoff {
     pub(super) fn delay(&self, failures: u32, draw: f64) -> u64 {
         let Some(times) = failures.checked_sub(1) else { return 0 };
         let times = i32::try_from(times).unwrap_or(i32::MAX);
-        // Rounded, as powers of floating-point numbers are not exact. Saturates: an infinite product is
-        // cut at `max`, as is one beyond 2^64.
-        let full = (self.first as f64 * self.factor.powi(times)).round() as u64;
+        // Rounded, as powers of floating-point numbers are not exact. One that is too large for them is
+        // above `max`.
+        let full = self.first as f64 * self.factor.powi(times);
+        let full = if full < self.max as f64 { full.round() as u64 } else { self.max };
         let full = full.clamp(self.first, self.max);
         full - ((full as f64 * self.jitter * draw) as u64).min(full)
     }

@@ -37,10 +37,10 @@ pub use self::breaker::{Breaker, BreakerOptions, BreakerState};
 pub use self::counts::{GuardCounts, Refusals};
 pub(crate) use self::limits::LimitSettings;
 pub use self::limits::Limits;
-pub(crate) use self::permit::Classified;
 pub use self::origin::{
     Acquired, Follower, Lead, LeadEnd, OriginGuard, OriginGuardBuilder, OriginResult,
 };
+pub(crate) use self::permit::Classified;
 pub use self::permit::{Permit, Place};
 pub use self::rate::Rate;
 pub use self::refusal::{Priority, Refusal};

@@ -326,7 +326,7 @@ fn loom_guard_a_second_probe_extends_the_time_to_answer() {
 
 /// A thread that was about to write the pause of an era comes too late: the present one stays as it is.
 #[test]
-fn loom_guard_a_late_helper_does_not_prolong_a_pause() {
+fn loom_guard_a_late_helper_changes_no_pause() {
     model(|| {
         let limits = tripped(options());
         let probe = admit(&limits, PAUSE).unwrap();
@@ -334,6 +334,7 @@ fn loom_guard_a_late_helper_does_not_prolong_a_pause() {
         probe.finish(Classified::Failure, PAUSE);
         admit(&limits, 2 * PAUSE).unwrap().finish(Classified::Failure, 2 * PAUSE);
         helper.join().unwrap();
+        assert!(admit(&limits, 3 * PAUSE - 1).is_none(), "the pause is shorter than it was");
         assert!(admit(&limits, 3 * PAUSE).is_some(), "the pause is longer than it was");
     });
 }

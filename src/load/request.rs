@@ -310,6 +310,7 @@ where
             Claim::Circle => Step::Done(Err(Failed::Reentrant)),
             Claim::Done(answer) => Step::Done(self.answered(answer, Source::Joined, None)),
             Claim::Follow(participant, place, stale, joined_at) => {
+                let stale = stale.filter(|served| self.may_cover(served));
                 self.core.report.joined();
                 let span = Span::wait(participant.flight().span().get());
                 Step::Follow(Follower { participant, place, stale, joined_at, span })
@@ -318,6 +319,7 @@ where
                 // Nothing of the user's runs between the claim and this.
                 let lead = Lead::new(self.core, hash, key, ticket);
                 let lead = lead.with_previous(stale.as_ref());
+                let stale = stale.filter(|served| self.may_cover(served));
                 let priority =
                     if lead.is_refresh() { Priority::Background } else { self.ask.priority };
                 match lead.admit(priority) {
@@ -330,6 +332,12 @@ where
                 }
             }
         }
+    }
+
+    /// Whether a value may stand in for that of a load. Who asks for a newer value than a fresh one is told
+    /// when there is none.
+    fn may_cover(&self, served: &Served<V>) -> bool {
+        !self.ask.refresh || served.freshness != Freshness::Fresh
     }
 
     fn stale(&self, served: Served<V>, why: WhyStale) -> Outcome<V> {

@@ -255,21 +255,27 @@ impl Breaker {
 
     /// Begins the pause of a word's era, unless it has begun.
     fn begin_pause(&self, word: Word, now: u64) {
+        let pause = self.length_of_pause(word.state());
+        self.pause.begin(word.era(), now, pause, || self.lasts(word.era()));
+    }
+
+    fn length_of_pause(&self, state: State) -> u64 {
         let rules = self.settings.load();
-        let jitter = match word.state() {
+        let jitter = match state {
             State::Open if rules.pause_jitter > 0 => {
-                let most = rules.pause as f64 * rules.pause_jitter as f64 / MILLION as f64;
+                let most = rules.pause as f64 * (rules.pause_jitter as f64 / MILLION as f64);
                 (most * rand::random::<f64>()) as u64
             }
             _ => 0,
         };
-        let pause = rules.pause.saturating_sub(jitter).max(1);
-        self.pause.begin(word.era(), now, pause, || self.lasts(word.era()));
+        rules.pause.saturating_sub(jitter).max(1)
     }
 
     fn opened(&self, word: Word, now: u64) {
         self.openings.fetch_add(1, Relaxed);
-        self.begin_pause(word, now);
+        // Another caller may have begun the pause already, but may have read the clock long before.
+        let pause = self.length_of_pause(word.state());
+        self.pause.extend(word.era(), now, pause, || self.lasts(word.era()));
     }
 
     /// A call has ended.
