@@ -27,6 +27,10 @@ pub(crate) struct Loaded<V> {
 }
 
 impl<V> Loaded<V> {
+    pub(crate) fn nothing() -> Self {
+        Loaded { value: None, version: None, age: 0, stored: false, outdated: None }
+    }
+
     /// Whether it must not be told to one who came when there had been so many invalidations.
     pub(crate) fn is_outdated(&self, invalidations: u64) -> bool {
         self.outdated.is_some_and(|since| invalidations > since)

@@ -158,7 +158,16 @@ impl Alarm {
 impl Drop for Alarm {
     fn drop(&mut self) {
         if let (Some(Armed::Manual(number)), Source::Manual(hand)) = (&self.armed, &self.clock.0) {
-            hand.lock().retain(|sleeper| sleeper.number != *number);
+            let gone: Vec<Sleeper> = {
+                let mut sleepers = hand.lock();
+                let (gone, rest) = std::mem::take(&mut *sleepers)
+                    .into_iter()
+                    .partition(|sleeper| sleeper.number == *number);
+                *sleepers = rest;
+                gone
+            };
+            // A waker's destructor is the executor's: not under the lock.
+            drop(gone);
         }
     }
 }
@@ -249,11 +258,18 @@ impl ManualClock {
     /// Notes whom to wake; returns the sleeper's number.
     fn sleep(&self, known: Option<u64>, at: u64, waker: &Waker) -> u64 {
         let number = known.unwrap_or_else(|| self.hand.numbers.fetch_add(1, Relaxed));
-        let mut sleepers = self.lock();
-        match sleepers.iter_mut().find(|sleeper| sleeper.number == number) {
-            Some(sleeper) => sleeper.waker.clone_from(waker),
-            None => sleepers.push(Sleeper { number, at, waker: waker.clone() }),
-        }
+        let new = waker.clone();
+        let old = {
+            let mut sleepers = self.lock();
+            match sleepers.iter_mut().find(|sleeper| sleeper.number == number) {
+                Some(sleeper) => Some(std::mem::replace(&mut sleeper.waker, new)),
+                None => {
+                    sleepers.push(Sleeper { number, at, waker: new });
+                    None
+                }
+            }
+        };
+        drop(old);
         number
     }
 }

@@ -35,6 +35,11 @@ impl Stamp {
         self.tag.generation.load(Acquire) == self.generation
     }
 
+    /// Whether both are of one tag.
+    pub(crate) fn is_of_the_tag_of(&self, other: &Stamp) -> bool {
+        Arc::ptr_eq(&self.tag, &other.tag)
+    }
+
     /// Whether the tag may have been invalidated since there had been `since` invalidations in all.
     fn is_newer_than(&self, since: u64, last: u64) -> bool {
         // Of a tag that was made after that, nobody knows: any invalidation may have been its own.

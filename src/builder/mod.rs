@@ -17,6 +17,7 @@ use crate::freshness::{Durations, NEVER};
 use crate::guard::Limits;
 use crate::listener::{Listener, RemovalCause};
 use crate::options::is_too_short;
+use crate::table::reclaim;
 
 /// Makes a [`Cache`] from settings; [`build`](Self::build) checks them.
 ///
@@ -301,7 +302,7 @@ impl<K, V, S> Builder<K, V, S> {
             absent: self.origin.absent_durations(),
             absence_weight: self.origin.absence_weight,
             lead_timeout: self.origin.lead_timeout,
-            limits: Arc::new(Limits::new(&self.origin.limits)),
+            limits: Arc::new(Limits::counted_by(&self.origin.limits, reclaim::stripe)),
             screen: self.origin.screen,
         };
         Cache::from_config(config, self.origin.loads)

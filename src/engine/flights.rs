@@ -7,6 +7,7 @@
 //! * A stale entry keeps its node; the flight is attached to its state.
 
 use std::hash::{BuildHasher, Hash};
+use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -125,7 +126,11 @@ where
                         // Taken before the entry is judged: if all are invalidated meanwhile, the state
                         // that it is given must be outdated too.
                         let generation = self.generation();
-                        let judgement = self.judge(found.node(), guard);
+                        let judgement = self.judge_timed(found.node(), guard);
+                        if judgement.state.flight().is_some_and(|it| it.phase() == Phase::Done) {
+                            // A load takes its flight out of a node that stays before it answers.
+                            continue;
+                        }
                         let running = judgement
                             .state
                             .flight()
@@ -133,7 +138,7 @@ where
                         let own = || own(key);
                         if judgement.has_value() {
                             self.claim_live(
-                                &found, judgement, generation, running, &own, ask, now, guard,
+                                hash, &found, judgement, generation, running, &own, ask, now, guard,
                             )
                         } else if Self::is_absence(&found, &judgement) && !ask.refresh {
                             Some(Claim::Absent)
@@ -144,7 +149,14 @@ where
                                 Some(refusal) => Some(Claim::Refused(refusal)),
                                 None => self
                                     .attach(
-                                        &found, judgement, generation, Why::Asked, &own, now, guard,
+                                        hash,
+                                        &found,
+                                        judgement,
+                                        generation,
+                                        Why::Asked,
+                                        &own,
+                                        now,
+                                        guard,
                                     )
                                     .map(|(ticket, mine)| Claim::Lead(ticket, mine, None)),
                             }
@@ -154,6 +166,11 @@ where
                     }
                 };
                 if let Some(claim) = claim {
+                    if let Claim::Lead(ticket, ..) = &claim {
+                        // What the listener is told of is this load's doing: if it asks for the key, it
+                        // asks for itself.
+                        after.leading = Some(ticket.flight.leading());
+                    }
                     return claim;
                 }
             }
@@ -178,6 +195,7 @@ where
     #[expect(clippy::too_many_arguments, reason = "one caller; a struct for it would say no more")]
     fn claim_live<'e>(
         &'e self,
+        hash: u64,
         found: &Found<'e, Node<K, V>>,
         judgement: Judgement<'e, V>,
         generation: Generation,
@@ -200,7 +218,7 @@ where
         };
         let served = Served::of(&view);
         if let Some(flight) = running {
-            let recent = Attempt { started: flight.started(), failures: 0, not_before: 0 };
+            let recent = Attempt::begin(None, flight.started());
             let throttled = self.limits.throttle(recent, now);
             return match (why, throttled) {
                 (Why::Stale | Why::Early, _) => Some(Claim::Stale(served, None)),
@@ -225,7 +243,7 @@ where
                 Claim::Stale(served, Some(refusal))
             });
         }
-        self.attach(found, judgement, generation, why, own, now, guard)
+        self.attach(hash, found, judgement, generation, why, own, now, guard)
             .map(|(ticket, mine)| Claim::Lead(ticket, mine, Some(served)))
     }
 
@@ -233,6 +251,7 @@ where
     #[expect(clippy::too_many_arguments, reason = "as `claim_live`")]
     fn attach<'e>(
         &'e self,
+        hash: u64,
         found: &Found<'e, Node<K, V>>,
         judgement: Judgement<'e, V>,
         generation: Generation,
@@ -253,18 +272,32 @@ where
         };
         self.set_timed();
         let mine = own();
+        if let Some(overrun) = judgement.state.flight() {
+            // Also if it is just about to store what it brought.
+            overrun.make_void();
+        }
         let state = Initial::Extra(Box::new(extra));
-        let old = found.node().change_state(judgement.state, state).ok()?;
+        let node = found.node();
+        let old = node.change_state(judgement.state, state).ok()?;
         self.retire_extra(old, guard);
+        // Of a node that was replaced meanwhile nothing can be refreshed. Who joined sees the ticket go.
+        self.map.find(hash, |other| ptr::eq(other, node), guard)?;
         Some((ticket, mine))
     }
 
-    /// The last attempt to load what an entry holds, or its birth: every attempt counts.
+    /// The last attempt to load what an entry holds, or its birth: every attempt counts, also one that goes
+    /// on but does not hold the key any more.
     fn last_attempt(&self, judgement: &Judgement<'_, V>) -> Option<Attempt> {
-        judgement.state.attempt().or_else(|| {
+        let running = judgement
+            .state
+            .flight()
+            .filter(|flight| flight.phase() == Phase::Running && !flight.is_void())
+            .map(|flight| Attempt::begin(judgement.state.attempt(), flight.started()));
+        let known = judgement.state.attempt().or_else(|| {
             let Deadlines { birth, .. } = judgement.state.deadlines(&self.profiles);
-            (birth != NEVER).then_some(Attempt { started: birth, failures: 0, not_before: 0 })
-        })
+            (birth != NEVER).then(|| Attempt::begin(None, birth))
+        });
+        running.into_iter().chain(known).max_by_key(|attempt| attempt.started)
     }
 
     /// About a key that has no live value and no load. `None`: look again.
@@ -280,11 +313,7 @@ where
         after: &mut After<'_, K, V, S>,
     ) -> Option<Claim<K, V>> {
         let content = judgement.state.content();
-        let last = if found.is_pending() || judgement.invalid {
-            None
-        } else {
-            self.last_attempt(&judgement)
-        };
+        let last = if judgement.invalid { None } else { self.last_attempt(&judgement) };
         let throttled = last
             .filter(|_| !ask.refresh)
             .and_then(|last| self.limits.throttle(last, now))

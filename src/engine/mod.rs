@@ -27,11 +27,11 @@ pub(crate) use self::write::{Computed, Decision, Rule, Stored};
 use crate::clock::Clock;
 use crate::error::ConfigError;
 use crate::evict::{Evict, Judge};
-use crate::flight::Phase;
+use crate::flight::{Leading, Phase};
 use crate::freshness::{
     Durations, Flags, Freshness, Generation, Inline, NEVER, ORIGIN, Profile, Profiles,
 };
-use crate::guard::Limits;
+use crate::guard::{Attempt, Limits};
 use crate::listener::{Listener, Notices, RemovalCause};
 use crate::node::{Content, Node, State};
 use crate::stats::{Event, Recorder, Stats};
@@ -184,11 +184,25 @@ where
     /// Runs one operation: pinned, and with what is to be done after it.
     #[inline]
     fn operate<R>(&self, operation: impl FnOnce(&Guard, &mut After<'_, K, V, S>) -> R) -> R {
+        self.operate_then(operation, |_| {})
+    }
+
+    /// As [`Self::operate`], with what is to be done when the thread has unpinned, before the listener is
+    /// told: it may take its time, and panic.
+    #[inline]
+    fn operate_then<R>(
+        &self,
+        operation: impl FnOnce(&Guard, &mut After<'_, K, V, S>) -> R,
+        then: impl FnOnce(&R),
+    ) -> R {
         let outlet = Outlet::default();
         let result = {
             let mut after = After::new(self, &outlet);
             let guard = after.pin();
-            operation(&guard, &mut after)
+            let result = operation(&guard, &mut after);
+            drop(guard);
+            then(&result);
+            result
         };
         outlet.resume();
         result
@@ -196,6 +210,16 @@ where
 
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// Whether attempts to load a key have to be remembered.
+    pub(crate) fn throttles(&self) -> bool {
+        !self.limits.min_retry_interval().is_zero() || self.limits.backoff().is_some()
+    }
+
+    /// What is to be remembered of a load that did not fail, if it leaves no value that tells its time.
+    pub(crate) fn attempt(&self, ticket: &Ticket<V>) -> Option<Attempt> {
+        self.throttles().then(|| Attempt::begin(None, ticket.flight.started()))
     }
 
     /// Now, on the cache's time scale.
@@ -435,11 +459,13 @@ pub(crate) struct After<'e, K, V, S> {
     outlet: &'e Outlet,
     notices: Notices<K, V>,
     stripe: Stripe,
+    /// The load that this operation has begun.
+    leading: Option<Leading>,
 }
 
 impl<'e, K, V, S> After<'e, K, V, S> {
     fn new(engine: &'e Engine<K, V, S>, outlet: &'e Outlet) -> Self {
-        After { engine, outlet, notices: Notices::new(), stripe: Stripe::SHARED }
+        After { engine, outlet, notices: Notices::new(), stripe: Stripe::SHARED, leading: None }
     }
 
     /// Pins, and notes whose garbage is to be looked after.

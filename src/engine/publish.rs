@@ -20,6 +20,7 @@ use crate::stats::Event;
 use crate::sync::Relaxed;
 use crate::table::reclaim::{self, Guard};
 use crate::table::{Found, Probe};
+use crate::tags::Stamp;
 
 /// What is to become of a key whose load has ended.
 pub(crate) enum Content<'o, V> {
@@ -62,30 +63,38 @@ where
         Arc::ptr_eq(flight, &ticket.flight).then_some((found, judgement))
     }
 
-    /// Ends a load: stores what came, or takes its traces out. Runs the weigher.
+    /// Ends a load: stores what came, or takes its traces out. Runs the weigher first; then, when all is
+    /// done and the thread is not pinned, `tell`, once; and then the listener.
     pub(crate) fn conclude(
         &self,
         hash: u64,
         key: &K,
         ticket: &Ticket<V>,
         content: Content<'_, V>,
-    ) -> Concluded
-    where
+        tell: &mut dyn FnMut(Concluded),
+    ) where
         K: Clone,
     {
+        let stored = |tell: &mut dyn FnMut(Concluded), concluded| {
+            if concluded == Concluded::Stored {
+                tell(concluded);
+            }
+        };
+        let then = |concluded: &Concluded| stored(tell, *concluded);
         let concluded = match content {
-            Content::Value(value, options) => self.store_loaded(hash, key, ticket, value, options),
-            Content::Unchanged(options) => self.keep(hash, key, ticket, options),
-            Content::Absent(ttl) => self.store_absence(hash, key, ticket, ttl),
+            Content::Value(value, options) => {
+                self.store_loaded(hash, key, ticket, value, options, then)
+            }
+            Content::Unchanged(options) => self.keep(hash, key, ticket, options, then),
+            Content::Absent(ttl) => self.store_absence(hash, key, ticket, ttl, then),
             Content::Nothing(attempt) => {
-                self.withdraw(hash, key, ticket, attempt);
-                return Concluded::NotStored;
+                return self.withdraw(hash, key, ticket, attempt, || tell(Concluded::NotStored));
             }
         };
         if concluded != Concluded::Stored {
-            self.withdraw(hash, key, ticket, None);
+            let attempt = self.attempt(ticket);
+            self.withdraw(hash, key, ticket, attempt, || tell(concluded));
         }
-        concluded
     }
 
     fn store_loaded(
@@ -95,6 +104,7 @@ where
         ticket: &Ticket<V>,
         value: V,
         options: &InsertOptions,
+        then: impl FnOnce(&Concluded),
     ) -> Concluded
     where
         K: Clone,
@@ -109,7 +119,7 @@ where
             return Concluded::NotStored;
         }
         let mut value = Some(value);
-        self.operate(|guard, after| {
+        let store = |guard: &Guard, after: &mut After<'_, K, V, S>| {
             let mut node = None;
             while let Some((found, judgement)) = self.standing(hash, key, ticket, guard) {
                 if judgement.invalid || ticket.flight.is_void() {
@@ -119,6 +129,7 @@ where
                 if self.outdated(&state, ticket) {
                     return Concluded::Outdated;
                 }
+                let state = self.with_attempt(state, options, ticket);
                 if found.is_pending() {
                     let value = value.take().expect("a pending node is filled once");
                     self.set_weight(found.node(), weight, now);
@@ -145,7 +156,26 @@ where
                 }
             }
             Concluded::NotStored
-        })
+        };
+        self.operate_then(store, then)
+    }
+
+    /// Notes the load in the state of its value, if attempts count and the value's birth does not tell.
+    fn with_attempt(
+        &self,
+        state: Initial<V>,
+        options: &InsertOptions,
+        ticket: &Ticket<V>,
+    ) -> Initial<V> {
+        let Some(attempt) = self.attempt(ticket) else { return state };
+        let extra = match state {
+            Initial::Inline(word) if options.age == 0 && word.has_deadlines() => return state,
+            Initial::Inline(word) => {
+                self.extra_of(node::State::Inline(word), ticket.generation)
+            }
+            Initial::Extra(extra) => *extra,
+        };
+        Initial::Extra(Box::new(Extra { attempt: Some(attempt), ..extra }))
     }
 
     /// Makes an entry of a node that was just filled, unless its place was taken meanwhile.
@@ -251,12 +281,13 @@ where
         key: &K,
         ticket: &Ticket<V>,
         options: &InsertOptions,
+        then: impl FnOnce(&Concluded),
     ) -> Concluded {
         if self.check_options(options).is_err() {
             self.recorder.count(Event::Refused, reclaim::stripe());
             return Concluded::NotStored;
         }
-        self.operate(|guard, _| {
+        let keep = |guard: &Guard, _: &mut After<'_, K, V, S>| {
             while let Some((found, judgement)) = self.standing(hash, key, ticket, guard) {
                 if found.is_pending() || judgement.invalid || ticket.flight.is_void() {
                     return Concluded::NotStored;
@@ -273,7 +304,8 @@ where
                 }
             }
             Concluded::NotStored
-        })
+        };
+        self.operate_then(keep, then)
     }
 
     /// The state of an entry that is kept: new deadlines, its old tags and more, no lower version.
@@ -290,18 +322,21 @@ where
             Initial::Inline(word)
                 if version.is_none() && old.tags.is_empty() && marked.is_none() =>
             {
-                return Initial::Inline(word);
+                return self.with_attempt(Initial::Inline(word), options, ticket);
             }
             Initial::Inline(word) => {
                 self.extra_of(node::State::Inline(word), ticket.generation)
             }
             Initial::Extra(extra) => *extra,
         };
-        let tags = old.tags.iter().chain(new.tags.iter()).cloned().collect();
+        let is_old = |new: &Stamp| old.tags.iter().any(|old| old.is_of_the_tag_of(new));
+        let more = new.tags.iter().filter(|new| !is_old(new));
+        let tags = old.tags.iter().chain(more).cloned().collect();
         let deadlines = marked
             .map_or(new.deadlines, |marked| new.deadlines.stale_from(marked, self.durations));
         self.set_timed();
-        Initial::Extra(Box::new(Extra { version, tags, deadlines, ..new }))
+        let attempt = self.attempt(ticket);
+        Initial::Extra(Box::new(Extra { version, tags, deadlines, attempt, ..new }))
     }
 
     /// Remembers that the origin has no such key, if absences are remembered.
@@ -311,6 +346,7 @@ where
         key: &K,
         ticket: &Ticket<V>,
         ttl: Option<u64>,
+        then: impl FnOnce(&Concluded),
     ) -> Concluded
     where
         K: Clone,
@@ -318,8 +354,19 @@ where
         let mut durations = self.absent;
         durations.fresh = ttl.unwrap_or(durations.fresh);
         if durations.fresh == 0 || self.absence_weight() > self.capacity() {
-            self.remove_loaded(hash, key, ticket);
-            return Concluded::NotStored;
+            return self.operate_then(
+                |guard, after| {
+                    while let Some((found, judgement)) = self.standing(hash, key, ticket, guard) {
+                        if found.is_pending()
+                            || self.remove_loaded(&found, key, &judgement, ticket, guard, after)
+                        {
+                            break;
+                        }
+                    }
+                    Concluded::NotStored
+                },
+                |_| {},
+            );
         }
         let birth = self.now().max(ticket.generation.start());
         let flags = self.flags.hollow();
@@ -332,7 +379,7 @@ where
             }),
         };
         self.set_timed();
-        self.store_hollow(hash, key, ticket, &|| match inline {
+        let state = || match inline {
             Some(word) => Initial::Inline(word),
             None => Initial::Extra(Box::new(Extra {
                 flags,
@@ -345,7 +392,8 @@ where
                 product: false,
                 attempt: None,
             })),
-        })
+        };
+        self.store_hollow(hash, key, ticket, &state, then)
     }
 
     /// What a remembered absence, or failure, weighs: never nothing, so that they are bounded.
@@ -364,12 +412,13 @@ where
         key: &K,
         ticket: &Ticket<V>,
         state: &dyn Fn() -> Initial<V>,
+        then: impl FnOnce(&Concluded),
     ) -> Concluded
     where
         K: Clone,
     {
         let weight = self.absence_weight();
-        self.operate(|guard, after| {
+        let store = |guard: &Guard, after: &mut After<'_, K, V, S>| {
             while let Some((found, judgement)) = self.standing(hash, key, ticket, guard) {
                 if judgement.invalid || ticket.flight.is_void() {
                     return Concluded::NotStored;
@@ -389,24 +438,52 @@ where
                 }
             }
             Concluded::NotStored
-        })
+        };
+        self.operate_then(store, then)
     }
 
-    /// Takes out what the load was for: the origin has it no more, and that is not remembered.
-    fn remove_loaded(&self, hash: u64, key: &K, ticket: &Ticket<V>) {
-        self.operate(|guard, after| {
-            while let Some((found, _)) = self.standing(hash, key, ticket, guard) {
-                if self.take(&found, RemovalCause::Removed, guard, after) {
-                    return;
-                }
+    /// Takes out what the load was for: the origin has it no more, and that is not remembered. What is left
+    /// of it is the attempt, if attempts count.
+    fn remove_loaded<'e>(
+        &'e self,
+        found: &Found<'e, Node<K, V>>,
+        key: &K,
+        judgement: &Judgement<'e, V>,
+        ticket: &Ticket<V>,
+        guard: &'e Guard,
+        after: &mut After<'_, K, V, S>,
+    ) -> bool
+    where
+        K: Clone,
+    {
+        let weight = self.absence_weight();
+        let attempt = self.attempt(ticket).filter(|_| weight <= self.capacity());
+        let Some(attempt) = attempt.filter(|_| !judgement.invalid && !ticket.flight.is_void())
+        else {
+            return self.take(found, RemovalCause::Removed, guard, after);
+        };
+        let state = self.failed_state(ticket, attempt);
+        let new = self.allocate(state, key.clone(), None, weight, judgement.now);
+        match self.map.replace(found, new, found.policy(), guard) {
+            Ok(new) => {
+                self.settle_replace(found, &new, weight, judgement, guard, after);
+                true
             }
-        });
+            Err(_) => false,
+        }
     }
 
     /// Takes a load's traces out. An entry it was attached to stays as it was, but for the attempt; of a
     /// key without a value the attempt is remembered in an entry of its own, if it is to be.
-    fn withdraw(&self, hash: u64, key: &K, ticket: &Ticket<V>, attempt: Option<Attempt>) {
-        self.operate(|guard, after| {
+    fn withdraw(
+        &self,
+        hash: u64,
+        key: &K,
+        ticket: &Ticket<V>,
+        attempt: Option<Attempt>,
+        then: impl FnOnce(),
+    ) {
+        let withdraw = |guard: &Guard, after: &mut After<'_, K, V, S>| {
             while let Some((found, judgement)) = self.standing(hash, key, ticket, guard) {
                 let attempt = attempt.filter(|_| !judgement.invalid && !ticket.flight.is_void());
                 if found.is_pending() {
@@ -436,7 +513,8 @@ where
                     }
                 }
             }
-        });
+        };
+        self.operate_then(withdraw, |()| then());
     }
 
     /// The state of a key that could not be loaded. It outlives the time that it has to wait once more,
@@ -444,7 +522,7 @@ where
     fn failed_state(&self, ticket: &Ticket<V>, attempt: Attempt) -> Initial<V> {
         self.set_timed();
         let now = self.now();
-        let interval = self.limits.throttle(attempt, now).map_or(0, crate::clock::millis);
+        let interval = self.limits.pause_after(attempt, now);
         let soft = now.saturating_add(interval);
         let end = soft.saturating_add(interval).saturating_add(1);
         Initial::Extra(Box::new(Extra {

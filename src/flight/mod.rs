@@ -254,7 +254,7 @@ impl<T: Send + Sync + 'static> Flight<T> {
 
     /// The participation that [`new`](Self::new) counted.
     pub(crate) fn first(self: Arc<Self>) -> Participant<T> {
-        Participant { flight: self, seat: None, note: None }
+        Participant { flight: self, seat: None, note: None, of_load: false }
     }
 
     /// Joins, if the flight is running.
@@ -297,6 +297,8 @@ pub(crate) struct Participant<T> {
     flight: Arc<Flight<T>>,
     seat: Option<Seat>,
     note: Option<Note>,
+    /// The time that it waits is the load's own.
+    of_load: bool,
 }
 
 /// How waiting ended without an answer.
@@ -319,12 +321,27 @@ impl<T: Clone + Send + Sync + 'static> Participant<T> {
         Ok(())
     }
 
+    /// Says whether the time that the participant waits is the load's own.
+    pub(crate) fn set_of_load(&mut self, of_load: bool) {
+        self.of_load = of_load;
+    }
+
     fn look(&self) -> Option<Result<T, Unanswered>> {
         match self.flight.word.phase() {
             Phase::Running => None,
             Phase::Done => self.flight.answer.get().cloned().map(Ok),
             Phase::Closed => Some(Err(Unanswered::Closed)),
         }
+    }
+
+    /// The time is up. If it is the load's own, the load is to find that out, lest it end as one that
+    /// nobody wanted.
+    fn late(&self) -> Result<T, Unanswered> {
+        if self.of_load {
+            self.flight.due.store(true, Release);
+            self.flight.drive();
+        }
+        self.look().unwrap_or(Err(Unanswered::TimedOut))
     }
 
     fn sit(&mut self, waker: &Waker) {
@@ -350,7 +367,7 @@ impl<T: Clone + Send + Sync + 'static> Participant<T> {
         if let Some(end) = self.look() {
             return Poll::Ready(end);
         }
-        if alarm.poll(cx) { Poll::Ready(Err(Unanswered::TimedOut)) } else { Poll::Pending }
+        if alarm.poll(cx) { Poll::Ready(self.late()) } else { Poll::Pending }
     }
 
     /// Blocks the thread until there is an answer or its time is up.
@@ -376,7 +393,7 @@ impl<T: Clone + Send + Sync + 'static> Participant<T> {
                 None => alarm.poll(&mut Context::from_waker(&waker)),
             };
             if over {
-                return Err(Unanswered::TimedOut);
+                return self.late();
             }
             let due = self.flight.shared.load(Acquire) && self.flight.due.load(Acquire);
             match (due, left) {

@@ -44,7 +44,8 @@ impl Leading {
         // A thread that is being torn down nests nothing any more.
         let note = LEADING.try_with(|leading| {
             let mut leading = leading.borrow_mut();
-            let note = leading.last().map(|outer| Note::new(outer, &flight));
+            let outer = leading.last().filter(|outer| !is(outer, &flight));
+            let note = outer.map(|outer| Note::new(outer, &flight));
             leading.push(flight);
             note
         });

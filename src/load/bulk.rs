@@ -65,11 +65,15 @@ where
 
     /// Answers the loads of a batch.
     fn end(&mut self, leads: Leads<K, V, S>, mut end: impl FnMut(&K) -> End<V>) {
+        let mut panic = None;
         for (place, lead, stale) in leads {
             let end = end(lead.key());
-            let answer = lead.end(end);
+            let answer = lead.end_keeping(end, &mut panic);
             self.told[place] =
                 Some(self.requests[place].answered(answer, Source::Loaded, stale));
+        }
+        if let Some(panic) = panic {
+            resume_unwind(panic);
         }
     }
 

@@ -1,8 +1,9 @@
 //! The right and duty to answer one key's load.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::hash::{BuildHasher, Hash};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,6 +18,8 @@ use crate::trace::Span;
 
 /// A loader's error, of whatever type.
 pub(crate) type AnyError = Arc<dyn Any + Send + Sync>;
+
+pub(super) type Panic = Box<dyn Any + Send>;
 
 /// How a load ended.
 pub(super) enum End<V> {
@@ -42,7 +45,8 @@ where
     ticket: Ticket<V>,
     /// What the cache had when the load began.
     previous: Option<Served<V>>,
-    permit: Option<Permit>,
+    /// Taken when the load is answered.
+    permit: Cell<Option<Permit>>,
     began: Instant,
     ended: bool,
 }
@@ -65,7 +69,7 @@ where
             key,
             ticket,
             previous: None,
-            permit: None,
+            permit: Cell::new(None),
             began: Instant::now(),
             ended: false,
         }
@@ -78,11 +82,11 @@ where
     }
 
     /// Asks the guards for permission. A refusal answers the flight.
-    pub(super) fn admit(mut self, priority: Priority) -> Result<Self, Refusal> {
+    pub(super) fn admit(self, priority: Priority) -> Result<Self, Refusal> {
         let now = self.core.engine.now();
         match self.core.engine.limits.admit(priority, now) {
             Ok(permit) => {
-                self.permit = Some(permit);
+                self.permit.set(Some(permit));
                 self.core.report.started();
                 let attempt = self.attempt_number();
                 let span = Span::load(Reason::from(self.ticket.why).name(), attempt);
@@ -90,7 +94,7 @@ where
                 Ok(self)
             }
             Err(refusal) => {
-                drop(self.end(End::Refused(refusal)));
+                drop(self.end_quietly(End::Refused(refusal)));
                 Err(refusal)
             }
         }
@@ -124,53 +128,62 @@ where
         self.ticket.attempt.map_or(0, |it| it.failures).saturating_add(1)
     }
 
-    /// Answers: stores what came, gives the permit back, and then tells all who wait.
-    pub(super) fn end(mut self, end: End<V>) -> Answer<V> {
+    /// Answers: stores what came, gives the permit back, tells all who wait, and then the listener, whose
+    /// panic goes on here.
+    pub(super) fn end(self, end: End<V>) -> Answer<V> {
+        let mut panic = None;
+        let answer = self.end_keeping(end, &mut panic);
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+        answer
+    }
+
+    /// As [`end`](Self::end), where there is no caller in whom a panic of the listener could go on.
+    pub(super) fn end_quietly(self, end: End<V>) -> Answer<V> {
+        let mut panic = None;
+        let answer = self.end_keeping(end, &mut panic);
+        // Nor is its destructor trusted.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
+        answer
+    }
+
+    /// As [`end`](Self::end), but keeps the first panic of the listener.
+    pub(super) fn end_keeping(mut self, end: End<V>, panic: &mut Option<Panic>) -> Answer<V> {
         self.ended = true;
-        self.conclude(end)
+        let (answer, panicked) = self.conclude(end);
+        if panic.is_none() {
+            *panic = panicked;
+        }
+        answer
     }
 
-    fn conclude(&mut self, end: End<V>) -> Answer<V> {
-        // The weigher and the listener are the user's.
-        let (answer, class) = match catch_unwind(AssertUnwindSafe(|| self.settle(end))) {
-            Ok(settled) => settled,
-            Err(panic) => {
-                let failure = Failure::Panicked(message(&*panic));
-                let _ = catch_unwind(AssertUnwindSafe(|| {
-                    drop(panic);
-                    self.withdraw(None);
-                }));
-                (Err(failure), Classified::Ignored)
-            }
+    fn conclude(&self, end: End<V>) -> (Answer<V>, Option<Panic>) {
+        // The weigher, `Clone` and the listener are the user's: if they ask for the key, they ask for this
+        // load.
+        let _leading = self.ticket.flight.leading();
+        let panic = match catch_unwind(AssertUnwindSafe(|| self.settle(end))) {
+            Ok(answer) => return (answer, None),
+            Err(panic) => panic,
         };
-        if let Some(permit) = self.permit.take() {
-            let outcome = self.core.report.ended(&answer, self.began.elapsed());
-            if let Some(span) = self.ticket.flight.span().get() {
-                span.note_outcome(outcome);
-            }
-            if matches!(answer, Err(Failure::Abandoned)) {
-                drop(permit);
-            } else {
-                permit.finish(class, self.core.engine.now());
-            }
+        if let Some(answer) = self.ticket.flight.answer() {
+            // All have been told: the listener. A copy that panics now goes on in the caller, too.
+            let copy = catch_unwind(AssertUnwindSafe(|| answer.clone()));
+            let answer = copy.unwrap_or_else(|panic| Err(Failure::Panicked(message(&*panic))));
+            return (answer, Some(panic));
         }
-        // The one who is told last here is the caller; if the copy panics, all are told that.
-        match catch_unwind(AssertUnwindSafe(|| answer.clone())) {
-            Ok(copy) => {
-                self.ticket.flight.complete(copy);
-                answer
-            }
-            Err(panic) => {
-                let failure = Failure::Panicked(message(&*panic));
-                self.ticket.flight.complete(Err(failure.clone()));
-                Err(failure)
-            }
-        }
+        let answer = Err(Failure::Panicked(message(&*panic)));
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            drop(panic);
+            self.withdraw(None, &mut || {});
+        }));
+        self.tell(&answer, Classified::Ignored);
+        (answer, None)
     }
 
-    fn settle(&self, end: End<V>) -> (Answer<V>, Classified) {
+    fn settle(&self, end: End<V>) -> Answer<V> {
         let (failure, class) = match end {
-            End::Loaded(load) => return (self.store(load), Classified::Success),
+            End::Loaded(load) => return self.store(load),
             End::Failed(error) => {
                 let outage = self.core.loads.classify(&*error) == ErrorClass::Outage;
                 let class = if outage { Classified::Failure } else { Classified::Ignored };
@@ -181,93 +194,119 @@ where
             End::Refused(refusal) => (Failure::Refused(refusal), Classified::Ignored),
             End::Abandoned => (Failure::Abandoned, Classified::Ignored),
         };
-        self.withdraw(match (&class, &failure) {
+        let attempt = match (&class, &failure) {
             (Classified::Failure, _) => self.failed_attempt(),
             (_, Failure::Refused(_) | Failure::Abandoned) => self.ticket.attempt,
-            _ => self.attempt(),
-        });
-        (Err(failure), class)
+            _ => self.core.engine.attempt(&self.ticket),
+        };
+        let answer = Err(failure);
+        self.withdraw(attempt, &mut || self.tell(&answer, class));
+        answer
+    }
+
+    /// Gives the permit back, and tells all who wait. Wakes them.
+    fn tell(&self, answer: &Answer<V>, class: Classified) {
+        if let Some(permit) = self.permit.take() {
+            let outcome = self.core.report.ended(answer, self.began.elapsed());
+            if let Some(span) = self.ticket.flight.span().get() {
+                span.note_outcome(outcome);
+            }
+            if matches!(answer, Err(Failure::Abandoned)) {
+                drop(permit);
+            } else {
+                permit.finish(class, self.core.engine.now());
+            }
+        }
+        // If the copy panics, those who wait are told that.
+        let copy = catch_unwind(AssertUnwindSafe(|| answer.clone()));
+        let panicked = |panic: Panic| Err(Failure::Panicked(message(&*panic)));
+        self.ticket.flight.complete(copy.unwrap_or_else(panicked));
     }
 
     fn store(&self, load: Load<V>) -> Answer<V> {
-        let (engine, ticket) = (&self.core.engine, &self.ticket);
-        let put = |content| engine.conclude(self.hash, &self.key, ticket, content);
-        let loaded = |value, options: &InsertOptions, concluded| Loaded {
-            value,
-            version: options.version,
-            age: options.age,
-            stored: concluded == Concluded::Stored,
-            outdated: (concluded == Concluded::Outdated).then_some(ticket.invalidations),
-        };
-        let plain = InsertOptions::new();
         if let (Some(screen), Load::Value(_) | Load::With(..) | Load::NotStored(_)) =
-            (&engine.screen, &load)
+            (&self.core.engine.screen, &load)
         {
             screen.teach(&self.key);
         }
-        Ok(match load {
+        let plain = InsertOptions::new();
+        match load {
             Load::Value(value) => {
-                let stored = put(NewContent::Value(value.clone(), &plain));
-                loaded(Some(value), &plain, stored)
+                let copy = value.clone();
+                self.put(NewContent::Value(copy, &plain), Some(value), &plain)
             }
             Load::With(value, options) => {
-                let stored = put(NewContent::Value(value.clone(), &options));
-                loaded(Some(value), &options, stored)
+                let copy = value.clone();
+                self.put(NewContent::Value(copy, &options), Some(value), &options)
             }
             Load::NotStored(value) => {
-                put(NewContent::Nothing(self.attempt()));
-                loaded(Some(value), &plain, Concluded::NotStored)
+                let attempt = self.core.engine.attempt(&self.ticket);
+                self.put(NewContent::Nothing(attempt), Some(value), &plain)
             }
-            Load::Absent => {
-                let stored = put(NewContent::Absent(None));
-                loaded(None, &plain, stored)
-            }
+            Load::Absent => self.put(NewContent::Absent(None), None, &plain),
             Load::AbsentFor(ttl) => {
-                let stored = put(NewContent::Absent(Some(crate::clock::millis(ttl))));
-                loaded(None, &plain, stored)
+                let ttl = Some(crate::clock::millis(ttl));
+                self.put(NewContent::Absent(ttl), None, &plain)
             }
-            Load::Unchanged => return self.keep(&plain),
-            Load::UnchangedWith(options) => return self.keep(&options),
-        })
+            Load::Unchanged => self.keep(&plain),
+            Load::UnchangedWith(options) => self.keep(&options),
+        }
+    }
+
+    /// Stores what came, and tells all who wait what the loader said.
+    fn put(
+        &self,
+        content: NewContent<'_, V>,
+        value: Option<V>,
+        options: &InsertOptions,
+    ) -> Answer<V> {
+        let mut loaded = Loaded {
+            value,
+            version: options.version,
+            age: options.age,
+            stored: false,
+            outdated: None,
+        };
+        let mut answer = None;
+        let ticket = &self.ticket;
+        self.core.engine.conclude(self.hash, &self.key, ticket, content, &mut |concluded| {
+            loaded.stored = concluded == Concluded::Stored;
+            loaded.outdated =
+                (concluded == Concluded::Outdated).then_some(ticket.invalidations);
+            let told = Ok(std::mem::replace(&mut loaded, Loaded::nothing()));
+            self.tell(&told, Classified::Success);
+            answer = Some(told);
+        });
+        answer.expect("a load that is concluded is told")
     }
 
     /// "Unchanged": those who wait get the value that the load began from.
     fn keep(&self, options: &InsertOptions) -> Answer<V> {
         let Some(previous) = &self.previous else {
-            self.withdraw(self.attempt());
-            return Err(Failure::NothingToKeep);
+            let answer = Err(Failure::NothingToKeep);
+            let attempt = self.core.engine.attempt(&self.ticket);
+            self.withdraw(attempt, &mut || self.tell(&answer, Classified::Ignored));
+            return answer;
         };
-        let content = NewContent::Unchanged(options);
-        let ticket = &self.ticket;
-        let concluded = self.core.engine.conclude(self.hash, &self.key, ticket, content);
-        Ok(Loaded {
-            value: Some(previous.value.clone()),
+        let told = InsertOptions {
             version: options.version.max(previous.version),
             age: options.age,
-            stored: concluded == Concluded::Stored,
-            outdated: (concluded == Concluded::Outdated).then_some(ticket.invalidations),
-        })
+            ..InsertOptions::new()
+        };
+        let value = Some(previous.value.clone());
+        self.put(NewContent::Unchanged(options), value, &told)
     }
 
     /// Takes the load's traces out, but for what is to be remembered of the attempt.
-    fn withdraw(&self, attempt: Option<Attempt>) {
+    fn withdraw(&self, attempt: Option<Attempt>, then: &mut dyn FnMut()) {
         let content = NewContent::Nothing(attempt);
-        self.core.engine.conclude(self.hash, &self.key, &self.ticket, content);
-    }
-
-    fn throttles(&self) -> bool {
-        let limits = &self.core.engine.limits;
-        !limits.min_retry_interval().is_zero() || limits.backoff().is_some()
-    }
-
-    /// What is remembered of an attempt that was no failure but brought nothing to keep.
-    fn attempt(&self) -> Option<Attempt> {
-        self.throttles().then(|| Attempt::begin(None, self.ticket.flight.started()))
+        let (engine, ticket) = (&self.core.engine, &self.ticket);
+        engine.conclude(self.hash, &self.key, ticket, content, &mut |_| then());
     }
 
     fn failed_attempt(&self) -> Option<Attempt> {
         let (engine, ticket) = (&self.core.engine, &self.ticket);
-        self.throttles().then(|| {
+        engine.throttles().then(|| {
             let started = ticket.flight.started();
             engine.limits.after_failure(ticket.attempt, started, engine.now())
         })
@@ -282,7 +321,7 @@ where
 {
     fn drop(&mut self) {
         if !self.ended {
-            drop(self.conclude(End::Abandoned));
+            drop(self.conclude(End::Abandoned).0);
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -69,8 +70,10 @@ impl Shared {
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
-                // It catches the loader's panics itself.
-                job();
+                // It catches the loader's panics itself; copies and destructors may panic too.
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(job)) {
+                    let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
+                }
                 state = self.lock();
                 continue;
             }

@@ -375,13 +375,14 @@ where
     }
 
     /// When a follower stops waiting: its own time, or the load's, whichever is up first.
-    fn deadline(&self, follower: &Follower<V>, until: u64) -> u64 {
+    fn deadline(&self, follower: &mut Follower<V>, until: u64) -> u64 {
         let started = follower.participant.flight().started();
-        let load_timeout = self.core.loads.load_timeout;
-        if load_timeout == NEVER {
-            return until;
-        }
-        until.min(started.saturating_sub(ORIGIN).saturating_add(load_timeout))
+        let load = match self.core.loads.load_timeout {
+            NEVER => NEVER,
+            timeout => started.saturating_sub(ORIGIN).saturating_add(timeout),
+        };
+        follower.participant.set_of_load(load <= until && load != NEVER);
+        until.min(load)
     }
 
     /// What became of waiting. `None`: the load ended without an answer, and this caller tries itself.
@@ -452,7 +453,7 @@ where
         let job = Box::new(move || {
             let (flight, context) = (Arc::clone(lead.flight()), lead.context());
             let loaded = catch_unwind(AssertUnwindSafe(|| flight.lead(|| refresher(context))));
-            drop(lead.end(match loaded {
+            drop(lead.end_quietly(match loaded {
                 Ok(Ok(load)) => End::Loaded(load),
                 Ok(Err(error)) => End::Failed(error),
                 Err(panic) => End::Panicked(message(&*panic)),
@@ -479,7 +480,7 @@ where
             Ok(Ok(load)) => End::Loaded(load),
             Ok(Err(error)) => End::Failed(Arc::new(error)),
             Err(panic) => {
-                drop(lead.end(End::Panicked(message(&*panic))));
+                drop(lead.end_quietly(End::Panicked(message(&*panic))));
                 resume_unwind(panic);
             }
         };
@@ -505,7 +506,7 @@ where
         let future = match catch_unwind(AssertUnwindSafe(|| flight.lead(|| load(context)))) {
             Ok(future) => future,
             Err(panic) => {
-                let answer = lead.end(End::Panicked(message(&*panic)));
+                let answer = lead.end_quietly(End::Panicked(message(&*panic)));
                 return Err(self.answered(answer, Source::Loaded, stale));
             }
         };
@@ -576,34 +577,42 @@ where
         let future = match catch_unwind(AssertUnwindSafe(|| flight.lead(|| load(context)))) {
             Ok(future) => future,
             Err(panic) => {
-                drop(lead.end(End::Panicked(message(&*panic))));
+                drop(lead.end_quietly(End::Panicked(message(&*panic))));
                 resume_unwind(panic);
             }
         };
         let mut future = pin!(future);
+        // Dropped before the future, if the caller is: its destructors find the key free.
+        let lead = lead;
         let mut deadline = self.load_deadline();
         let mut alarm = self.core.engine.clock().alarm(until);
         let end = poll_fn(|cx| {
             let poll = || flight.poll_led(future.as_mut(), cx).map(R::into_load);
             match catch_unwind(AssertUnwindSafe(poll)) {
-                Ok(Poll::Ready(loaded)) => Poll::Ready(Ok(Some(loaded))),
-                Ok(Poll::Pending) if deadline.poll(cx) => Poll::Ready(Ok(None)),
-                Ok(Poll::Pending) if alarm.poll(cx) => Poll::Ready(Ok(None)),
+                Ok(Poll::Ready(Ok(load))) => Poll::Ready(Ok(End::Loaded(load))),
+                Ok(Poll::Ready(Err(error))) => Poll::Ready(Ok(End::Failed(Arc::new(error)))),
+                Ok(Poll::Pending) if deadline.poll(cx) => Poll::Ready(Ok(End::TimedOut)),
+                // This caller's patience is no failure of the origin's, nor of those who wait.
+                Ok(Poll::Pending) if alarm.poll(cx) => Poll::Ready(Ok(End::Abandoned)),
                 Ok(Poll::Pending) => Poll::Pending,
                 Err(panic) => Poll::Ready(Err(panic)),
             }
         })
         .await;
         let end = match end {
-            Ok(Some(Ok(load))) => End::Loaded(load),
-            Ok(Some(Err(error))) => End::Failed(Arc::new(error)),
-            Ok(None) => End::TimedOut,
+            Ok(end) => end,
             Err(panic) => {
-                drop(lead.end(End::Panicked(message(&*panic))));
+                drop(lead.end_quietly(End::Panicked(message(&*panic))));
                 resume_unwind(panic);
             }
         };
-        self.answered(lead.end(end), Source::Loaded, stale)
+        let impatient = matches!(end, End::Abandoned);
+        let answer = lead.end(end);
+        if impatient {
+            self.core.report.wait_timed_out();
+            return self.answered(Err(Failure::TimedOut), Source::Loaded, stale);
+        }
+        self.answered(answer, Source::Loaded, stale)
     }
 }
 
@@ -638,5 +647,5 @@ where
     .await;
     // What the loader holds is let go before those who wait go on; its destructors may panic too.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(future)));
-    drop(lead.end(end));
+    drop(lead.end_quietly(end));
 }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::{LeadEnd, OriginGuard, OriginResult, Told};
+use super::{Last, LeadEnd, OriginGuard, OriginResult, Told};
 use crate::clock::{Alarm, Clock, millis};
 use crate::flight::{Entry, Participant, Unanswered};
-use crate::guard::{Attempt, Classified, Permit, Place};
+use crate::guard::{Classified, Permit, Place};
 
 /// The right to ask the origin for a key; held by one caller at a time.
 ///
@@ -21,7 +21,7 @@ pub struct Lead<K, S = ahash::RandomState> {
     guard: OriginGuard<K, S>,
     entry: Arc<Entry<K, Told>>,
     /// The attempt before this one.
-    last: Option<Attempt>,
+    last: Option<Last>,
     /// `None` once it has ended.
     permit: Option<Permit>,
 }
@@ -30,7 +30,7 @@ impl<K, S> Lead<K, S> {
     pub(super) fn new(
         guard: OriginGuard<K, S>,
         entry: Arc<Entry<K, Told>>,
-        last: Option<Attempt>,
+        last: Option<Last>,
         permit: Permit,
     ) -> Self {
         Lead { guard, entry, last, permit: Some(permit) }
@@ -55,7 +55,7 @@ impl<K, S> Lead<K, S> {
     fn end(&mut self, end: LeadEnd) {
         let Some(permit) = self.permit.take() else { return };
         let inner = &self.guard.inner;
-        let attempt = inner.attempt(self.entry.flight().started(), self.last, end);
+        let last = inner.last(self.entry.flight().started(), self.last, end);
         let classified = match end {
             LeadEnd::Finished(OriginResult::Success) => Some(Classified::Success),
             LeadEnd::Finished(OriginResult::Failure) => Some(Classified::Failure),
@@ -66,7 +66,7 @@ impl<K, S> Lead<K, S> {
             Some(result) => permit.finish(result, inner.clock.millis()),
             None => drop(permit),
         }
-        inner.end(&self.entry, Told { end, attempt });
+        inner.end(&self.entry, Told { end, last });
     }
 }
 

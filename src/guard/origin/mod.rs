@@ -58,8 +58,16 @@ struct Inner<K, S> {
 #[derive(Clone, Copy, Debug)]
 struct Told {
     end: LeadEnd,
-    /// What the next attempt must know.
-    attempt: Option<Attempt>,
+    /// What the next lead must know.
+    last: Option<Last>,
+}
+
+/// An attempt that holds up the next one, or did so lately.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    attempt: Attempt,
+    /// When it may be forgotten.
+    until: u64,
 }
 
 /// How asking the origin ended, as the lead sees it.
@@ -194,22 +202,23 @@ where
         match limits.admit(Priority::Foreground, now) {
             Ok(permit) => Acquired::Lead(Lead::new(self.clone(), entry, last, permit)),
             Err(refusal) => {
-                self.inner.end(&entry, Told { end: LeadEnd::Refused(refusal), attempt: last });
+                self.inner.end(&entry, Told { end: LeadEnd::Refused(refusal), last });
                 Acquired::Refused(refusal)
             }
         }
     }
 
     /// What is known of a key: its last attempt, if another one may begin now.
-    fn judge(&self, seen: &Seen<K, Told>, now: u64) -> Result<Option<Attempt>, Acquired<K, S>> {
+    fn judge(&self, seen: &Seen<K, Told>, now: u64) -> Result<Option<Last>, Acquired<K, S>> {
         let limits = &self.inner.limits;
         let last = match seen.entry().map(|entry| entry.flight().join()) {
             Some(Join::Running(participant)) => return Err(self.follow(participant)),
-            Some(Join::Done(told)) => told.attempt,
+            Some(Join::Done(told)) => told.last,
             Some(Join::Closed) | None => None,
         };
-        let throttled =
-            last.and_then(|last| limits.throttle(last, now)).map(|left| limits.throttled(left));
+        let throttled = last
+            .and_then(|last| limits.throttle(last.attempt, now))
+            .map(|left| limits.throttled(left));
         match throttled.or_else(|| limits.would_refuse(Priority::Foreground, now)) {
             Some(refusal) => Err(Acquired::Refused(refusal)),
             None => Ok(last),
@@ -227,36 +236,33 @@ where
 }
 
 impl<K, S> Inner<K, S> {
-    /// Ends a lead: makes room for the next one, or remembers what the throttle must know; then tells all
-    /// who wait.
+    /// Ends a lead: makes room for the next one, or remembers what that must know; then tells all who wait.
     fn end(&self, entry: &Arc<Entry<K, Told>>, told: Told) {
-        let now = self.clock.millis();
-        match told.attempt.and_then(|attempt| self.keep_until(attempt, now)) {
-            Some(at) => self.memory.keep(entry, at),
-            None => {
+        match told.last {
+            Some(last) if last.until > self.clock.millis() => self.memory.keep(entry, last.until),
+            _ => {
                 self.leads.remove(entry);
             }
         }
         entry.flight().complete(told);
     }
 
-    /// Until when an attempt is remembered, if it holds up the next one: that time once more, so that
-    /// failures in a row are known as such.
-    fn keep_until(&self, attempt: Attempt, now: u64) -> Option<u64> {
+    /// What is to be remembered of a lead that ended.
+    fn last(&self, started: u64, last: Option<Last>, end: LeadEnd) -> Option<Last> {
+        let now = self.clock.millis();
+        let attempt = match end {
+            LeadEnd::Finished(OriginResult::Failure) => {
+                let last = last.map(|last| last.attempt);
+                self.limits.after_failure(last, started, now)
+            }
+            LeadEnd::Finished(_) => Attempt::begin(None, started),
+            LeadEnd::Released | LeadEnd::Refused(_) => return last,
+        };
         let interval = super::millis_up(self.limits.min_retry_interval());
         let next = attempt.started.saturating_add(interval).max(attempt.not_before);
         let left = next.saturating_sub(now);
-        (left > 0).then(|| next.saturating_add(left).saturating_add(1))
-    }
-
-    /// What is to be remembered of an attempt that ended.
-    fn attempt(&self, started: u64, last: Option<Attempt>, end: LeadEnd) -> Option<Attempt> {
-        match end {
-            LeadEnd::Finished(OriginResult::Failure) => {
-                Some(self.limits.after_failure(last, started, self.clock.millis()))
-            }
-            LeadEnd::Finished(_) => Some(Attempt::begin(None, started)),
-            LeadEnd::Released | LeadEnd::Refused(_) => last,
-        }
+        // As long again as it holds up the next one, so that failures in a row are known as such.
+        let until = next.saturating_add(left).saturating_add(1);
+        (left > 0).then_some(Last { attempt, until })
     }
 }
