@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_timer::Delay;
 
-use crate::sync::{Acquire, AtomicU64, Relaxed, Release};
+use crate::sync::{AcqRel, Acquire, AtomicU64, Relaxed, Release};
 
 /// Where a cache takes its time from.
 ///
@@ -215,7 +215,15 @@ struct Sleeper {
 impl ManualClock {
     /// Moves the clock on by a duration, of which whole milliseconds count.
     pub fn advance(&self, by: Duration) {
-        self.move_to(self.millis().saturating_add(millis(by)));
+        let mut now = self.millis();
+        loop {
+            let then = now.saturating_add(millis(by));
+            // ORDERING: as in `move_to`.
+            match self.hand.millis.compare_exchange(now, then, AcqRel, Acquire) {
+                Ok(_) => return self.wake_due(then),
+                Err(other) => now = other,
+            }
+        }
     }
 
     /// Sets the time since the clock was made, also to an earlier one.
@@ -245,6 +253,10 @@ impl ManualClock {
 
     fn move_to(&self, now: u64) {
         self.hand.millis.store(now, Release);
+        self.wake_due(now);
+    }
+
+    fn wake_due(&self, now: u64) {
         let due: Vec<Sleeper> = {
             let mut sleepers = self.lock();
             let (due, later) =

@@ -894,6 +894,8 @@ fn lim_01_threads_and_tasks_that_come_and_go_leave_all_permits_free() {
                                 ignore(Form::Blocking.call(cache, &key, &gate));
                             }
                         }
+                        // Another thread may have joined, and so drive what this one has left.
+                        gate.open(Ok(Load::Value(key)));
                     }
                 });
             }
@@ -1896,7 +1898,7 @@ fn a_caller_that_has_to_join_twice_counts_once() {
     gate.open(Ok(Load::Value(1)));
     followers.iter_mut().for_each(|it| assert_eq!(ready(it), Ok(1)));
     drop(followers);
-    assert_eq!(cache.load_stats().joined, 3, "callers who waited for another caller's load");
+    assert_eq!(cache.load_stats().joined, 2, "the third was told by its own load");
     assert_at_rest(&cache);
 }
 

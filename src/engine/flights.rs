@@ -272,14 +272,18 @@ where
         };
         self.set_timed();
         let mine = own();
-        if let Some(overrun) = judgement.state.flight() {
-            // Also if it is just about to store what it brought.
+        let overrun = judgement.state.flight();
+        if let Some(overrun) = overrun {
             overrun.make_void();
         }
         let state = Initial::Extra(Box::new(extra));
         let node = found.node();
         let old = node.change_state(judgement.state, state).ok()?;
         self.retire_extra(old, guard);
+        if overrun.is_some() {
+            // It may be just about to store what it brought: then it finds another word.
+            found.stamp(found.policy().touched())?;
+        }
         // Of a node that was replaced meanwhile nothing can be refreshed. Who joined sees the ticket go.
         self.map.find(hash, |other| ptr::eq(other, node), guard)?;
         Some((ticket, mine))

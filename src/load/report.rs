@@ -28,7 +28,7 @@ pub struct LoadStats {
     pub abandoned: u64,
     /// Loads whose answer was not stored: overtaken by a write or an invalidation, or not to be.
     pub not_stored: u64,
-    /// Callers who waited for another caller's load.
+    /// Callers who were told what another caller's load brought, or whose time was up before.
     pub joined: u64,
     /// Callers who stopped waiting because their time was up.
     pub waits_timed_out: u64,

@@ -308,10 +308,12 @@ where
             }
             Claim::Refused(refusal) => Step::Done(Err(Failed::Failure(Failure::Refused(refusal)))),
             Claim::Circle => Step::Done(Err(Failed::Reentrant)),
-            Claim::Done(answer) => Step::Done(self.answered(answer, Source::Joined, None)),
+            Claim::Done(answer) => {
+                self.core.report.joined();
+                Step::Done(self.answered(answer, Source::Joined, None))
+            }
             Claim::Follow(participant, place, stale, joined_at) => {
                 let stale = stale.filter(|served| self.may_cover(served));
-                self.core.report.joined();
                 let span = Span::wait(participant.flight().span().get());
                 Step::Follow(Follower { participant, place, stale, joined_at, span })
             }
@@ -397,8 +399,12 @@ where
         match end {
             Err(Unanswered::Closed) | Ok(Err(Failure::Abandoned)) => None,
             Ok(Ok(loaded)) if loaded.is_outdated(joined_at) => None,
-            Ok(answer) => Some(self.answered(answer, Source::Joined, stale)),
+            Ok(answer) => {
+                self.core.report.joined();
+                Some(self.answered(answer, Source::Joined, stale))
+            }
             Err(Unanswered::TimedOut) => {
+                self.core.report.joined();
                 self.core.report.wait_timed_out();
                 Some(self.answered(Err(Failure::TimedOut), Source::Joined, stale))
             }
