@@ -3,7 +3,12 @@
 //! A [`Cache`] holds up to a number of entries, or a weight, and can be read and changed by any number
 //! of threads and tasks at once. No operation takes a lock or waits for another thread; a hit writes
 //! nothing that another core writes. Entries may have deadlines with stale windows, tags, versions and
-//! weights. There is no background thread.
+//! weights.
+//!
+//! And it stands in front of an origin that can bear only so much: of all callers that miss a key at the
+//! same time one loads it; the loads in all, and those who wait, are limited; stale values stand in inside
+//! bounded windows; absences are remembered, failures throttled, a sick origin is left alone. See
+//! [Loading](#loading).
 //!
 //! # Usage
 //!
@@ -55,7 +60,8 @@
 //! may cost: the place of one entry, or memory that waits to be freed. Two things are outside of this:
 //! the memory allocator, and the first use in a process, which initialises the crate's statics.
 //!
-//! Nothing here is asynchronous, and nothing blocks: all calls may be made from an async task.
+//! Nothing of this blocks: all calls may be made from an async task. Only get-or-load waits, for a load;
+//! it has blocking and async forms.
 //!
 //! # Deadlines
 //!
@@ -94,6 +100,47 @@
 //! Dead entries are not found, but are counted in [`len`](Cache::len) and [`weight`](Cache::weight) until
 //! they are reclaimed: by inserts, which look at a few entries each, by evictions, which take them first,
 //! or by [`sweep`](Cache::sweep).
+//!
+//! # Loading
+//!
+//! [`get_or_load`](Cache::get_or_load) and [`get_or_load_async`](Cache::get_or_load_async) return what the
+//! cache has, or load it. Blocking threads and async tasks, on whatever runtime, may wait for the same load.
+//!
+//! ```
+//! use seawall::{Cache, LoadError};
+//!
+//! let cache: Cache<String, String> = Cache::builder().max_entries(1_000).max_in_flight(64).build()?;
+//! # fn from_database(_: &str) -> Result<String, &'static str> { Ok("Alice".to_owned()) }
+//! match cache.get_or_load("user:1", || from_database("user:1")) {
+//!     Ok(name) => assert_eq!(name, "Alice"),
+//!     Err(LoadError::Refused(refusal)) => eprintln!("busy: {refusal}"),
+//!     Err(error) => eprintln!("{error}"),
+//! }
+//! # Ok::<(), seawall::ConfigError>(())
+//! ```
+//!
+//! * A loader returns a value, an absence, "unchanged", or an error ([`IntoLoad`], [`Load`]).
+//!   [`load`](Cache::load) makes a call with a patience of its own, a loader that is told the previous value, and
+//!   the whole [`Outcome`]: fresh, stale and why, loaded or joined.
+//! * **An async load belongs to the key, not to its first caller.** Whoever waits and is polled drives it; it
+//!   ends with the last of them, or not even then ([`detached_loads`](Builder::detached_loads)).
+//! * **Writes win.** What is inserted, removed or invalidated while a load is running stays so; those who waited get
+//!   what was loaded, those who come after it load anew. An older [version](InsertOptions::version) never
+//!   replaces a newer one.
+//! * **Stale values** are served while one refresh runs: on the runtime ([`spawner`](Builder::spawner)), on
+//!   threads of the cache ([`refresh_with`](Builder::refresh_with)), or by the caller that found the value first.
+//!   In the stale-if-error window they stand in for errors, refusals and delays. A failed refresh lengthens nothing.
+//! * **Absences** are remembered for [`absent_time_to_live`](Builder::absent_time_to_live) and never confused with
+//!   errors. A [Bloom filter](Builder::screen) answers for keys that cannot exist.
+//! * **Limits**, adjustable while in use ([`limits`](Cache::limits)): loads at once, callers that wait, starts in a
+//!   time, a least time between two loads of a key, backoff with jitter, a breaker. Over a limit a call is refused at
+//!   once, never queued, or served a stale value; each refusal says why and is counted
+//!   ([`load_stats`](Cache::load_stats)).
+//! * [`get_or_load_many`](Cache::get_or_load_many) loads many keys with one call; [`warm_up`](Cache::warm_up) loads
+//!   ahead of need, in the background.
+//! * A loader must not ask for the key that it is loading: it gets [`LoadError::Reentrant`].
+//!
+//! Without a cache: [`flight::Group`] coalesces calls, [`guard::OriginGuard`] limits and coalesces them.
 //!
 //! # Eviction
 //!
@@ -149,7 +196,8 @@
 //!
 //! # Features and Rust version
 //!
-//! There are no cargo features. The minimum supported Rust version is 1.85; raising it is a minor release.
+//! All features are off by default: `tokio` (a runtime's handle as a spawner), `metrics` (export to the facade of that
+//! name), `tracing` (a span for each load), `serde` (Bloom filters in its data model). The minimum supported Rust version is 1.85; raising it is a minor release.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 

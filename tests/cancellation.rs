@@ -110,13 +110,11 @@ fn can_01_when_the_last_one_leaves_the_load_is_dropped() {
 /// Whoever leaves, and in whatever order, at whatever stage of a load that takes a few polls.
 #[test]
 fn can_01_callers_may_leave_in_any_order_at_any_poll() {
-    fn steps() -> impl Future<Output = u32> + Send + 'static {
-        async {
-            for _ in 0..3 {
-                yield_now().await;
-            }
-            7
+    async fn steps() -> u32 {
+        for _ in 0..3 {
+            yield_now().await;
         }
+        7
     }
 
     const CALLERS: usize = 3;
@@ -517,12 +515,11 @@ impl Wake for Inline {
 #[test]
 fn can_03_wakers_may_poll_at_once() {
     must_end(|| {
-        for (opens, forms) in [(false, [Form::Shared; 4]), (true, [Form::Shared; 4])] {
+        for within_a_loader in [false, true] {
             let cache = numbers(10);
             let gate = Gate::new();
             let told = Arc::new(Mutex::new(Vec::new()));
-            let tasks: Vec<_> = forms
-                .iter()
+            let tasks: Vec<_> = (0..4)
                 .map(|_| {
                     let (cache, gate, told) = (cache.clone(), gate.clone(), Arc::clone(&told));
                     Inline::begin(async move {
@@ -537,7 +534,7 @@ fn can_03_wakers_may_poll_at_once() {
                     })
                 })
                 .collect();
-            if opens {
+            if within_a_loader {
                 // From within a loader of another key.
                 assert_eq!(
                     cache.get_or_load(&3, || {
@@ -787,20 +784,16 @@ fn can_09_the_first_follower_ever_is_told_by_the_first_load_ever() {
     const ROUNDS: usize = 3_000;
     must_end(|| {
         let caches: Vec<Numbers> = (0..ROUNDS).map(|_| numbers(2)).collect();
-        let gates: Vec<Gate<u32>> = (0..ROUNDS).map(|_| Gate::new()).collect();
         for forms in [[Form::Blocking, Form::Blocking], [Form::Shared, Form::Blocking]] {
             let barrier = Barrier::new(2);
             thread::scope(|scope| {
-                for (n, form) in forms.into_iter().enumerate() {
-                    let (caches, gates, barrier) = (&caches, &gates, &barrier);
+                for form in forms {
+                    let (caches, barrier) = (&caches, &barrier);
                     scope.spawn(move || {
-                        for (cache, gate) in caches.iter().zip(gates) {
+                        for cache in caches {
                             cache.invalidate(&1);
                             barrier.wait();
-                            let opened = Gate::opened(3);
-                            let gate = if n == 0 { &opened } else { gate };
-                            gate.open(3);
-                            assert_eq!(form.call(cache, &1, gate), Ok(3));
+                            assert_eq!(form.call(cache, &1, &Gate::opened(3)), Ok(3));
                             barrier.wait();
                         }
                     });
@@ -824,10 +817,7 @@ fn can_11_when_a_runtime_goes_those_on_others_take_the_load_over() {
                     let (cache, gate) = (cache.clone(), gate.clone());
                     runtime.spawn(async move {
                         match form {
-                            Form::Local => {
-                                // Of a runtime's task only what is `Send` may be borrowed.
-                                local(&cache, 1, &gate).await
-                            }
+                            Form::Local => local(&cache, 1, &gate).await,
                             _ => shared(&cache, 1, &gate).await,
                         }
                     })

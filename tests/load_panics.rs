@@ -976,7 +976,7 @@ struct Sour;
 
 impl Wake for Sour {
     fn wake(self: Arc<Self>) {
-        planned()
+        planned::<()>();
     }
 }
 
