@@ -17,7 +17,9 @@ use crate::freshness::Freshness;
 use crate::guard::Limits;
 use crate::iter::{Iter, PinnedIter};
 use crate::listener::RemovalCause;
-use crate::load::{Core, IntoLoad, LoadError, LoadRequest, LoadStats, Loads, Outcome, WarmUp, bulk};
+use crate::load::{
+    Core, IntoLoad, LoadError, LoadRequest, LoadStats, Loads, Outcome, WarmUp, bulk,
+};
 use crate::options::InsertOptions;
 use crate::stats::Stats;
 use crate::table::reclaim::{Guard, pin};
@@ -589,7 +591,8 @@ where
 
     /// Takes out a key's entry; returns whether there was one that was not dead.
     ///
-    /// A read that starts after this returned does not see the entry.
+    /// A read that starts after this returned does not see the entry, nor what a load brings that began
+    /// before: those who wait for it get that, and it is not stored. So with all that invalidates.
     pub fn invalidate<Q>(&self, key: &Q) -> bool
     where
         Q: Hash + Equivalent<K> + ?Sized,
@@ -626,6 +629,9 @@ where
 
     /// Ends an entry's freshness now, so that its stale windows begin (without windows it is dead).
     /// Returns whether there was a live entry. Never lengthens an entry's life.
+    ///
+    /// What a load brings that is going on is stale too, from now on; if the key has no value yet, it is not
+    /// stored.
     pub fn mark_stale<Q>(&self, key: &Q) -> bool
     where
         Q: Hash + Equivalent<K> + ?Sized,

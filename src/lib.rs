@@ -221,10 +221,10 @@ pub mod guard;
 mod iter;
 mod listener;
 mod load;
-#[cfg(all(test, seawall_loom))]
-mod models;
 #[cfg(feature = "metrics")]
 mod metrics;
+#[cfg(all(test, seawall_loom))]
+mod models;
 mod node;
 mod options;
 #[cfg(all(test, not(seawall_loom)))]

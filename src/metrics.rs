@@ -31,11 +31,9 @@ where
         ] {
             count("seawall_lookups_total", kind, value);
         }
-        for (kind, value) in [
-            ("inserted", stats.inserts),
-            ("replaced", stats.replaced),
-            ("refused", stats.refused),
-        ] {
+        for (kind, value) in
+            [("inserted", stats.inserts), ("replaced", stats.replaced), ("refused", stats.refused)]
+        {
             count("seawall_writes_total", kind, value);
         }
         for (kind, value) in [

@@ -27,7 +27,7 @@ pub struct Stats {
     pub removed: u64,
     /// Entries taken out by an invalidation.
     pub invalidated: u64,
-    /// Entries taken out because their time had passed.
+    /// Entries taken out because their time had passed, remembered absences and failures included.
     pub expired: u64,
     /// Entries taken out to keep the budget.
     pub evicted: u64,

@@ -25,7 +25,10 @@ fn zer_06_no_keys_and_no_misses_are_no_call() {
     let cache: Cache<u32, u32> = Cache::new(10);
     let never = |_: Vec<u32>| -> Result<Vec<(u32, u32)>, &'static str> { unreachable!() };
     assert!(cache.get_or_load_many(&[0_u32; 0], never).is_empty());
-    assert!(block_on(cache.get_or_load_many_async(&[0_u32; 0], |keys| async { never(keys) })).is_empty());
+    assert!(
+        block_on(cache.get_or_load_many_async(&[0_u32; 0], |keys| async { never(keys) }))
+            .is_empty()
+    );
     cache.insert(1, 1).unwrap();
     cache.insert(2, 2).unwrap();
     assert_eq!(values(cache.get_or_load_many(&[2, 1, 2], never)), [Some(2), Some(1), Some(2)]);
@@ -124,9 +127,8 @@ fn can_01_a_batch_that_is_dropped_passes_its_keys_on() {
         std::future::pending::<Result<Vec<(u32, u32)>, &str>>()
     }));
     assert!(block_on(poll_once(&mut first)).is_none());
-    let second = async {
-        cache.get_or_load_many_async(&[2, 7], |keys| async { times_ten(keys) }).await
-    };
+    let second =
+        async { cache.get_or_load_many_async(&[2, 7], |keys| async { times_ten(keys) }).await };
     let (told, ()) = block_on(zip(second, async { drop(first) }));
     assert_eq!(values(told), [Some(20), Some(70)]);
     assert_eq!(cache.load_stats().abandoned, 2);
@@ -231,10 +233,8 @@ fn a_warm_up_gives_way_to_a_sick_origin_and_keeps_its_rate() {
     let failing = std::cell::Cell::new(true);
     {
         let started = std::sync::Mutex::new(&mut calls);
-        let warm_up = cache
-            .warm_up(0..3)
-            .concurrency(1)
-            .rate(Rate::new(1, Duration::from_secs(1)).unwrap());
+        let warm_up =
+            cache.warm_up(0..3).concurrency(1).rate(Rate::new(1, Duration::from_secs(1)).unwrap());
         let mut run = Box::pin(warm_up.run_async(|context| {
             started.lock().unwrap().push((context.key, hand.now()));
             let fails = failing.replace(false);

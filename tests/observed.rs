@@ -22,7 +22,8 @@ struct Place(Recorded, String);
 
 impl Recorded {
     fn place(&self, key: &Key) -> Arc<Place> {
-        let labels: Vec<_> = key.labels().map(|it| format!("{}={}", it.key(), it.value())).collect();
+        let labels: Vec<_> =
+            key.labels().map(|it| format!("{}={}", it.key(), it.value())).collect();
         Arc::new(Place(self.clone(), format!("{} {}", key.name(), labels.join(" "))))
     }
 

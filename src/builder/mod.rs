@@ -133,7 +133,7 @@ impl<K, V, S> Builder<K, V, S> {
 
     /// How long after its freshness a value may stand in for an error. Counted from the end of
     /// freshness (RFC 5861). Plain reads do not see a value for which only this window is open; see
-    /// [`Cache::get_on_error`]. Zero by default: no error is hidden. [`Duration::MAX`] means: for ever.
+    /// [`Cache::get_on_error`]. A value that may still be served stale anyway covers an error too. Zero by default: no error is hidden. [`Duration::MAX`] means: for ever.
     pub fn stale_if_error(mut self, window: Duration) -> Self {
         self.stale_if_error = window;
         self

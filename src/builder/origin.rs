@@ -79,11 +79,11 @@ impl<K, V> Origin<K, V> {
     }
 }
 
-/// Loads, and what stands in front of the origin. Limits of 0 mean: no limit. Those that are limits can be
+/// Loads, and what stands in front of the origin. A limit of 0 on a number means: no limit. These can be
 /// changed later, see [`Cache::limits`](crate::Cache::limits).
 impl<K, V, S> Builder<K, V, S> {
     /// How long an absence that a loader reported is remembered; zero by default: not at all. Asking again
-    /// does not lengthen it. A loader can say otherwise for one key, see
+    /// does not lengthen it, and the time to live of values has no part in it. A loader can say otherwise for one key, see
     /// [`Load::AbsentFor`](crate::Load::AbsentFor). [`Duration::MAX`] means: for ever.
     pub fn absent_time_to_live(mut self, ttl: Duration) -> Self {
         self.origin.duration("absent_time_to_live", ttl);
@@ -114,7 +114,8 @@ impl<K, V, S> Builder<K, V, S> {
     }
 
     /// The share of [`max_in_flight`](Self::max_in_flight) that refreshes and other background loads may
-    /// use, so that they do not starve real misses; 0.5 by default.
+    /// use, so that they do not starve real misses; 0.5 by default. Also of refreshes that a caller runs
+    /// itself because there is no other place for them.
     pub fn background_share(mut self, share: f64) -> Self {
         self.origin.limits.background_share = share;
         self
@@ -122,7 +123,10 @@ impl<K, V, S> Builder<K, V, S> {
 
     /// The least time between two loads of a key, whether they succeed or fail. Within it a value that may
     /// be served stale is; without one the call is refused
-    /// ([`Refusal::Throttled`](crate::guard::Refusal::Throttled)).
+    /// ([`Refusal::Throttled`](crate::guard::Refusal::Throttled)): also if it has a shorter time to live of its
+    /// own than this. A value that was inserted counts as loaded then; an invalidation or a removal lets the key
+    /// be loaded at once. Zero (the default) and no [`backoff`](Self::backoff): what fails is tried again with the next
+    /// call, one load at a time.
     pub fn min_retry_interval(mut self, interval: Duration) -> Self {
         self.origin.duration("min_retry_interval", interval);
         self.origin.limits.min_retry_interval = interval;
@@ -183,22 +187,24 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// The time a load has. An async load is dropped when it is up; a blocking one cannot be, but those
-    /// who wait for it are let go. [`LoadError::TimedOut`](crate::LoadError::TimedOut), and a failure.
+    /// The time a load has. An async load is dropped when it is up, which is a failure of the origin's. A blocking one
+    /// cannot be, but those who wait for it are let go; whether it failed is what its loader says in the end (for
+    /// slow ones see [`BreakerOptions::slow_call`](crate::guard::BreakerOptions::slow_call)). Both are told as
+    /// [`LoadError::TimedOut`](crate::LoadError::TimedOut). Zero means: at once; without it, no limit.
     pub fn load_timeout(mut self, timeout: Duration) -> Self {
         self.origin.loads.load_timeout = self.origin.duration("load_timeout", timeout);
         self
     }
 
     /// The time a load holds its key: after it the next caller begins another one, and what the first one
-    /// brings late is not stored.
+    /// brings late is not stored. Zero means: every caller loads; without it, no limit.
     pub fn lead_timeout(mut self, timeout: Duration) -> Self {
         self.origin.lead_timeout = self.origin.duration("lead_timeout", timeout);
         self
     }
 
     /// How long a caller waits for a load, if it does not say otherwise; see
-    /// [`LoadRequest::timeout`](crate::LoadRequest::timeout).
+    /// [`LoadRequest::timeout`](crate::LoadRequest::timeout). Zero means: not at all; without it, no limit.
     pub fn wait_timeout(mut self, timeout: Duration) -> Self {
         self.origin.loads.wait_timeout = self.origin.duration("wait_timeout", timeout);
         self

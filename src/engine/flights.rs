@@ -95,7 +95,13 @@ where
     S: BuildHasher,
 {
     /// Finds out what a caller has to do about a key, and claims the load if there is one to do.
-    pub(crate) fn claim<Q>(&self, hash: u64, key: &Q, ask: Ask, own: &dyn Fn(&Q) -> K) -> Claim<K, V>
+    pub(crate) fn claim<Q>(
+        &self,
+        hash: u64,
+        key: &Q,
+        ask: Ask,
+        own: &dyn Fn(&Q) -> K,
+    ) -> Claim<K, V>
     where
         Q: Equivalent<K> + ?Sized,
         V: Clone + Send + Sync + 'static,

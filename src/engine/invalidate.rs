@@ -6,10 +6,10 @@ use std::ptr::NonNull;
 use equivalent::Equivalent;
 
 use super::{After, Engine, Outlet, View};
-use crate::freshness::{Freshness, Generation};
-use crate::listener::RemovalCause;
 use crate::answer::KeyFlight;
 use crate::flight::Phase;
+use crate::freshness::{Freshness, Generation};
+use crate::listener::RemovalCause;
 use crate::node::{Content, Extra, Initial, Node, State};
 use crate::sync::{AcqRel, Relaxed};
 use crate::table::reclaim::{Guard, Kind, pin};
@@ -137,8 +137,8 @@ where
                 continue;
             }
             let product = judgement.state.product_of().is_some();
-            let value = judgement.has_value()
-                || (product && judgement.state.content() == Content::Value);
+            let value =
+                judgement.has_value() || (product && judgement.state.content() == Content::Value);
             if value && told != Some(std::ptr::from_ref(node)) && condemn(node.key(), node.value())
             {
                 if self.take(&found, RemovalCause::Invalidated, guard, after) {
@@ -202,13 +202,11 @@ where
                 let state = node.state(guard);
                 if state.is_loading() {
                     // What is being loaded is outdated too, and there is no window that it is in.
-                    match self.probe(hash, eq, guard, after) {
-                        Probe::Found(found) if found.is_pending() => {
-                            if self.take(&found, RemovalCause::Invalidated, guard, after) {
-                                return false;
-                            }
+                    if let Probe::Found(found) = self.probe(hash, eq, guard, after) {
+                        let loading = found.is_pending();
+                        if loading && self.take(&found, RemovalCause::Invalidated, guard, after) {
+                            return false;
                         }
-                        _ => {}
                     }
                     continue;
                 }
@@ -229,9 +227,7 @@ where
                 // A load that was told of the mark heeds it. If it had ended before that, its value is
                 // another node, and marked in the next round.
                 let again = state.flight().is_some() && state.product_of().is_none();
-                let same = |hit: crate::table::Hit<'_, Node<K, V>>| {
-                    std::ptr::eq(hit.node(), node)
-                };
+                let same = |hit: crate::table::Hit<'_, Node<K, V>>| std::ptr::eq(hit.node(), node);
                 if !again || self.map.find(hash, eq, guard).is_some_and(same) {
                     return true;
                 }

@@ -170,9 +170,7 @@ where
         let Some(attempt) = self.attempt(ticket) else { return state };
         let extra = match state {
             Initial::Inline(word) if options.age == 0 && word.has_deadlines() => return state,
-            Initial::Inline(word) => {
-                self.extra_of(node::State::Inline(word), ticket.generation)
-            }
+            Initial::Inline(word) => self.extra_of(node::State::Inline(word), ticket.generation),
             Initial::Extra(extra) => *extra,
         };
         Initial::Extra(Box::new(Extra { attempt: Some(attempt), ..extra }))
@@ -324,16 +322,14 @@ where
             {
                 return self.with_attempt(Initial::Inline(word), options, ticket);
             }
-            Initial::Inline(word) => {
-                self.extra_of(node::State::Inline(word), ticket.generation)
-            }
+            Initial::Inline(word) => self.extra_of(node::State::Inline(word), ticket.generation),
             Initial::Extra(extra) => *extra,
         };
         let is_old = |new: &Stamp| old.tags.iter().any(|old| old.is_of_the_tag_of(new));
         let more = new.tags.iter().filter(|new| !is_old(new));
         let tags = old.tags.iter().chain(more).cloned().collect();
-        let deadlines = marked
-            .map_or(new.deadlines, |marked| new.deadlines.stale_from(marked, self.durations));
+        let deadlines =
+            marked.map_or(new.deadlines, |marked| new.deadlines.stale_from(marked, self.durations));
         self.set_timed();
         let attempt = self.attempt(ticket);
         Initial::Extra(Box::new(Extra { version, tags, deadlines, attempt, ..new }))

@@ -393,7 +393,15 @@ where
         let live = found.filter(|(found, judgement)| judgement.has_value() && !found.is_pending());
         let view = live.map(|(found, judgement)| self.view(found.node(), judgement));
         match (decide(view), live) {
-            (Decision::Keep, _) | (Decision::Remove, None) => Ok(Some(Computed::Kept)),
+            (Decision::Keep, _) => Ok(Some(Computed::Kept)),
+            (Decision::Remove, None) => {
+                // What is being loaded is not there, and is not to come.
+                let loading = found.filter(|(found, _)| found.is_pending());
+                let done = loading.is_none_or(|(found, _)| {
+                    self.take(&found, RemovalCause::Removed, guard, after)
+                });
+                Ok(done.then_some(Computed::Kept))
+            }
             (Decision::Remove, Some((found, _))) => {
                 let taken = self.take(&found, RemovalCause::Removed, guard, after);
                 Ok(taken.then_some(Computed::Removed))

@@ -39,10 +39,7 @@ where
 {
     fn new(core: &'c Arc<Core<K, V, S>>, keys: impl IntoIterator<Item = &'c Q>) -> Self {
         let requests: Vec<_> = keys.into_iter().map(|key| LoadRequest::new(core, key)).collect();
-        let told = requests
-            .iter()
-            .map(|request| request.hit(request.hash()).map(Ok))
-            .collect();
+        let told = requests.iter().map(|request| request.hit(request.hash()).map(Ok)).collect();
         let until = requests.first().map_or(0, LoadRequest::until);
         Bulk { requests, told, until }
     }
@@ -69,8 +66,7 @@ where
         for (place, lead, stale) in leads {
             let end = end(lead.key());
             let answer = lead.end_keeping(end, &mut panic);
-            self.told[place] =
-                Some(self.requests[place].answered(answer, Source::Loaded, stale));
+            self.told[place] = Some(self.requests[place].answered(answer, Source::Loaded, stale));
         }
         if let Some(panic) = panic {
             resume_unwind(panic);
@@ -82,9 +78,11 @@ where
         E: Send + Sync + 'static,
     {
         match batch {
-            Ok(mut loaded) => self.end(leads, |key| {
-                End::Loaded(loaded.remove(key).unwrap_or(Load::Absent))
-            }),
+            Ok(mut loaded) => {
+                self.end(leads, |key| {
+                    End::Loaded(loaded.remove(key).unwrap_or(Load::Absent))
+                });
+            }
             Err(error) => {
                 let error: Arc<E> = Arc::new(error);
                 self.end(leads, |_| End::Failed(error.clone()));

@@ -57,12 +57,7 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher,
 {
-    pub(super) fn new(
-        core: &Arc<Core<K, V, S>>,
-        hash: u64,
-        key: K,
-        ticket: Ticket<V>,
-    ) -> Self {
+    pub(super) fn new(core: &Arc<Core<K, V, S>>, hash: u64, key: K, ticket: Ticket<V>) -> Self {
         Lead {
             core: Arc::clone(core),
             hash,
@@ -271,8 +266,7 @@ where
         let ticket = &self.ticket;
         self.core.engine.conclude(self.hash, &self.key, ticket, content, &mut |concluded| {
             loaded.stored = concluded == Concluded::Stored;
-            loaded.outdated =
-                (concluded == Concluded::Outdated).then_some(ticket.invalidations);
+            loaded.outdated = (concluded == Concluded::Outdated).then_some(ticket.invalidations);
             let told = Ok(std::mem::replace(&mut loaded, Loaded::nothing()));
             self.tell(&told, Classified::Success);
             answer = Some(told);

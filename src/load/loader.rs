@@ -94,7 +94,7 @@ impl<V, E> IntoLoad<V> for Result<Option<V>, E> {
 pub enum Reason {
     /// The cache knows nothing of the key.
     Missing,
-    /// What it had has expired, or was invalidated.
+    /// What it had has expired, or was invalidated; or a load has failed lately.
     Expired,
     /// What it has is stale, and served meanwhile.
     Stale,

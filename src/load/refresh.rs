@@ -127,11 +127,6 @@ impl Pool {
         }
         Ok(())
     }
-
-    #[cfg(test)]
-    pub(super) fn threads(&self) -> usize {
-        self.shared.lock().threads
-    }
 }
 
 impl Drop for Pool {

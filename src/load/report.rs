@@ -30,9 +30,9 @@ pub struct LoadStats {
     pub not_stored: u64,
     /// Callers who were told what another caller's load brought, or whose time was up before.
     pub joined: u64,
-    /// Callers who stopped waiting because their time was up.
+    /// Callers who stopped waiting because their time was up, or the load's.
     pub waits_timed_out: u64,
-    /// Stale values served in place of a load's error, refusal or delay.
+    /// Stale values served: in place of a load's error or refusal, or while one is going on.
     pub served_stale: u64,
     /// Refreshes begun in the background.
     pub refreshes: u64,
@@ -44,7 +44,7 @@ pub struct LoadStats {
     pub in_flight: u64,
     /// Callers that wait for one now.
     pub waiting: u64,
-    /// How long loads took.
+    /// How long loads took, by the system's clock.
     pub load_time: Histogram,
     /// How old stale values were when they were served.
     pub stale_age: Histogram,

@@ -153,10 +153,10 @@ where
         let done = loop {
             match self.begin(hash) {
                 Step::Done(done) => break done,
-                Step::Lead(lead, stale) => match self.in_pool(lead, stale) {
-                    Ok(outcome) => break Ok(outcome),
-                    Err((lead, stale)) => break self.lead_blocking(lead, stale, load),
-                },
+                Step::Lead(lead, Some(served)) if self.is_for_pool(&lead) => {
+                    break Ok(self.in_pool(lead, served));
+                }
+                Step::Lead(lead, stale) => break self.lead_blocking(lead, stale, load),
                 Step::Follow(mut follower) => {
                     let end = self.wait_blocking(&mut follower, until);
                     if let Some(told) = self.told(follower, end) {
@@ -440,20 +440,15 @@ where
         poll_fn(|cx| participant.poll(cx, &mut alarm)).await
     }
 
-    /// Runs a refresh on the cache's own threads, if it has a loader for that.
-    #[expect(clippy::type_complexity, reason = "what it was given, back")]
-    fn in_pool(
-        &self,
-        lead: Lead<K, V, S>,
-        stale: Option<Served<V>>,
-    ) -> Result<Outcome<V>, (Lead<K, V, S>, Option<Served<V>>)> {
-        let (Some(refresher), Some(served)) = (&self.core.loads.refresher, &stale) else {
-            return Err((lead, stale));
-        };
-        if !lead.is_refresh() {
-            return Err((lead, stale));
-        }
-        let outcome = self.stale(served.clone(), WhyStale::Refreshing);
+    /// Whether a load is one that the cache's own threads do.
+    fn is_for_pool(&self, lead: &Lead<K, V, S>) -> bool {
+        self.core.loads.refresher.is_some() && lead.is_refresh()
+    }
+
+    /// Runs a refresh on the cache's own threads; what is stale is served meanwhile.
+    fn in_pool(&self, lead: Lead<K, V, S>, served: Served<V>) -> Outcome<V> {
+        let outcome = self.stale(served, WhyStale::Refreshing);
+        let Some(refresher) = &self.core.loads.refresher else { return outcome };
         self.core.report.refreshes();
         let refresher = Arc::clone(refresher);
         let job = Box::new(move || {
@@ -467,7 +462,7 @@ where
         });
         // Without a thread the load is dropped, and so abandoned; the next caller tries again.
         drop(self.core.pool.run(job));
-        Ok(outcome)
+        outcome
     }
 
     fn lead_blocking<R>(
@@ -495,7 +490,6 @@ where
 
     /// Makes the loader's future, and the flight its owner. Gives back the caller's participation, unless
     /// the load goes on without the caller.
-    #[expect(clippy::type_complexity, reason = "a participation, or what the caller gets")]
     fn launch<F, R>(
         &self,
         lead: Lead<K, V, S>,

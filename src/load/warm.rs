@@ -189,9 +189,8 @@ where
         R::Error: Clone + Send + Sync + 'static,
     {
         let (core, load) = (self.core, &load);
-        let one = |key: K| async move { 
-            LoadRequest::new(core, &key).background().run_async(load).await
-         };
+        let one =
+            |key: K| async move { LoadRequest::new(core, &key).background().run_async(load).await };
         let mut workers: Vec<_> =
             (0..self.concurrency).map(|_| Some(Box::pin(self.work(&one)))).collect();
         poll_fn(|cx| {
