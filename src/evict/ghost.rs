@@ -53,19 +53,20 @@ fn age_of(ghost: u64) -> u8 {
     (ghost >> 11) as u8 % AGES
 }
 
-/// Whether a key was evicted lately; forgets that it was.
-pub(super) fn take(words: &[AtomicU64], id: Id, now: u8) -> bool {
+/// How many units of age ago a key was evicted, if that was lately; forgets that it was.
+pub(super) fn take(words: &[AtomicU64], id: Id, now: u8) -> Option<u8> {
     for index in id.words() {
         let word = words[index].load(Relaxed);
         for position in 0..LANES {
             let ghost = lane(word, position);
-            if ghost != 0 && ghost & ID == id.bits() && distance(now, age_of(ghost)) <= WINDOW {
+            let age = distance(now, age_of(ghost));
+            if ghost != 0 && ghost & ID == id.bits() && age <= WINDOW {
                 words[index].store(with_lane(word, position, 0), Relaxed);
-                return true;
+                return Some(age);
             }
         }
     }
-    false
+    None
 }
 
 /// Notes that a key was evicted, in the place of the oldest ghost of its two words.
@@ -98,12 +99,12 @@ mod tests {
     fn a_ghost_is_found_once() {
         let words = group();
         let id = Id::new(3, 77);
-        assert!(!take(&words, id, 5));
+        assert_eq!(take(&words, id, 5), None);
         put(&words, id, 5);
-        assert!(!take(&words, Id::new(2, 77), 5));
-        assert!(!take(&words, Id::new(3, 76), 5));
-        assert!(take(&words, id, 6));
-        assert!(!take(&words, id, 6));
+        assert_eq!(take(&words, Id::new(2, 77), 5), None);
+        assert_eq!(take(&words, Id::new(3, 76), 5), None);
+        assert_eq!(take(&words, id, 6), Some(1));
+        assert_eq!(take(&words, id, 6), None);
     }
 
     #[test]
@@ -111,8 +112,8 @@ mod tests {
         let words = group();
         let id = Id::new(0, 1);
         put(&words, id, 30);
-        assert!(!take(&words, id, (30 + WINDOW + 1) % AGES));
-        assert!(take(&words, id, (30 + WINDOW) % AGES));
+        assert_eq!(take(&words, id, (30 + WINDOW + 1) % AGES), None);
+        assert_eq!(take(&words, id, (30 + WINDOW) % AGES), Some(WINDOW));
     }
 
     #[test]
@@ -123,7 +124,7 @@ mod tests {
         }
         // All share one pair of words: eight lanes for the twelve of them.
         let kept: Vec<u8> =
-            (0..12).filter(|&age| take(&words, Id::new(4, 14 * age + 1), 12)).collect();
+            (0..12).filter(|&age| take(&words, Id::new(4, 14 * age + 1), 12).is_some()).collect();
         assert_eq!(kept, [4, 5, 6, 7, 8, 9, 10, 11]);
     }
 }

@@ -1,49 +1,40 @@
-//! Eviction: one exact budget for the whole cache, and a sampled S3-FIFO without queues.
+//! Eviction: one exact budget for the whole cache, and a policy without queues or locks.
 //!
 //! Each thread has a hand that reads bucket after bucket. The policy's state is in the slot words, so
-//! judging an entry reads no node. New entries are in the *small* region; those used often enough by
-//! the time they come up for eviction move to *main*; keys that come back soon after their eviction
-//! (ghosts) go to main at once. Of the entries a hand sees, the one with the oldest age stamp is next:
-//! from the small region while that is over its share, else from main.
+//! judging an entry reads no node. New entries are in the *small* region; those used by the time they
+//! come up for eviction move to *main*. Keys that come back soon after their eviction (ghosts) go to main
+//! at once, unless what would have to go for them is used as often as they are. Of the entries a hand
+//! sees, the one with the oldest age stamp is next: from the small region while that is over its share,
+//! else from main. The share follows what is lost at either region's end.
 //!
-//! After Yang et al., "FIFO queues are all you need for cache eviction" (SOSP 2023); why sampling from
-//! buckets takes the place of queues is in DESIGN.md section 8.
+//! The regions and ghosts are after Yang et al., "FIFO queues are all you need for cache eviction" (SOSP
+//! 2023); comparing how long ago a key was there with how often what it displaces is used, after Jiang and
+//! Zhang, "LIRS" (SIGMETRICS 2002). Why sampling takes the place of queues is in DESIGN.md section 8.
 
+mod choice;
 mod ghost;
-
-use arrayvec::ArrayVec;
+mod recent;
+mod share;
 
 use self::ghost::Id;
+use self::recent::Recent;
+use self::share::Share;
 use crate::listener::RemovalCause;
 use crate::sync::{AtomicI64, AtomicU64, Cell, Padded, Relaxed, Striped};
 use crate::table::reclaim::Guard;
-use crate::table::word::Policy;
-use crate::table::{Found, Map, Node, Rehash, Sampled};
+use crate::table::word::{Policy, Word};
+use crate::table::{Found, Map, Node, Rehash};
 
 /// Values of an age stamp; they wrap.
 const AGES: u8 = Policy::AGES;
 /// Ages per capacity: one unit of age is a sixteenth of the capacity in inserted weight.
 const UNITS: u64 = 16;
-/// Stamps at least this old are moved up to [`CLAMPED`], lest they wrap round and look young.
-const CLAMP: u8 = 28;
-const CLAMPED: u8 = 22;
-/// Uses in the small region that make an entry worth keeping.
-const PROMOTE: u8 = 2;
-/// How many units younger an entry of main counts for each use.
-const CREDIT: u8 = 6;
 /// The part of the capacity that each thread may keep waiting to be freed.
 const WAITING: u64 = 64;
 /// Entries that a hand gathers at most before it tells the shared counters.
 const BATCH: i64 = 64;
-/// Buckets that a hand looks at beyond that for an entry of the small region, while that is over its
-/// share: a scan must not wear main down for want of one in a sample.
-const FURTHER: usize = 6;
-/// How many entries a hand looks at before it chooses.
-const SAMPLE: usize = 8;
-/// Room for a sample that a full chain overfills.
-const ROOM: usize = 40;
-/// Entries that may be spared (promoted, or counted down) before one is evicted regardless.
-const SPARED: usize = 24;
+/// A cache counts as filling up while at least this part of its capacity is free.
+const FREE: u64 = 16;
 
 /// How many units of age lie between a stamp and now.
 fn distance(now: u8, stamp: u8) -> u8 {
@@ -80,6 +71,8 @@ pub(crate) struct Evict {
     entries: Padded<AtomicI64>,
     /// The bucket that is looked at next for dead entries, by whichever thread.
     broom: Padded<AtomicU64>,
+    /// How large the small region may be.
+    share: Share,
     hands: Striped<Hand>,
 }
 
@@ -87,11 +80,9 @@ pub(crate) struct Evict {
 #[derive(Debug)]
 struct Limits {
     capacity: AtomicU64,
-    small: AtomicI64,
     unit: AtomicU64,
     /// Weight that a hand gathers before it tells the shared counters.
     batch: AtomicI64,
-    small_share: f64,
 }
 
 #[derive(Debug, Default)]
@@ -102,6 +93,31 @@ struct Hand {
     entries: Cell,
     /// Weight retired since garbage was last handed over.
     retired: Cell,
+    /// What was gathered for moving the small region's share.
+    pull: Cell,
+    recent: Recent,
+    returned: Returned,
+}
+
+/// The key that a hand was last asked to place, if it came back from its ghost.
+#[derive(Debug, Default)]
+struct Returned {
+    hash: AtomicU64,
+    /// How many units of age ago it was evicted, plus one; zero: it did not come back.
+    distance: AtomicU64,
+}
+
+impl Returned {
+    fn set(&self, hash: u64, distance: Option<u8>) {
+        self.hash.store(hash, Relaxed);
+        self.distance.store(distance.map_or(0, |distance| u64::from(distance) + 1), Relaxed);
+    }
+
+    fn take(&self) -> Option<(u64, u8)> {
+        let distance = self.distance.load(Relaxed).checked_sub(1)?;
+        self.distance.store(0, Relaxed);
+        Some((self.hash.load(Relaxed), distance as u8))
+    }
 }
 
 impl Hand {
@@ -114,23 +130,20 @@ impl Hand {
     }
 }
 
-type Sample<'g, N> = ArrayVec<Sampled<'g, N>, ROOM>;
-
 impl Evict {
     pub(crate) fn new(capacity: u64, small_share: f64) -> Self {
         let evict = Evict {
             limits: Padded(Limits {
                 capacity: AtomicU64::new(0),
-                small: AtomicI64::new(0),
                 unit: AtomicU64::new(1),
                 batch: AtomicI64::new(1),
-                small_share,
             }),
             used: Padded::default(),
             clock: Padded::default(),
             small: Padded::default(),
             entries: Padded::default(),
             broom: Padded::default(),
+            share: Share::new(small_share, capacity),
             hands: Striped::new(),
         };
         evict.set_capacity(capacity);
@@ -139,9 +152,7 @@ impl Evict {
 
     pub(crate) fn set_capacity(&self, capacity: u64) {
         let capacity = capacity.min(MOST);
-        let small = (capacity as f64 * self.limits.small_share) as i64;
         self.limits.capacity.store(capacity, Relaxed);
-        self.limits.small.store(small.max(1), Relaxed);
         self.limits.unit.store((capacity / UNITS).max(1), Relaxed);
         self.limits.batch.store(i64::try_from(capacity / 1024).unwrap_or(i64::MAX).max(1), Relaxed);
     }
@@ -182,17 +193,37 @@ impl Evict {
         self.used() > self.capacity()
     }
 
-    /// Where a new key goes: to main if it was evicted lately, else to the small region.
+    /// Where a new key goes: to main if it was evicted lately, or while that fills up; else to the small
+    /// region.
     pub(crate) fn place<N: Node, H: Rehash<N>>(
         &self,
         map: &Map<N, H>,
         hash: u64,
         guard: &Guard,
     ) -> Policy {
+        let (hand, own) = self.hands.of(guard.stripe());
         let now = self.now(guard);
         let (words, place) = map.ghosts(hash, guard);
-        let tag = (crate::table::word::Word::tag_of(hash) >> 48) as u8;
-        Policy::new(ghost::take(words, Id::new(place, tag), now), 0, now)
+        let tag = (Word::tag_of(hash) >> 48) as u8;
+        let returned = ghost::take(words, Id::new(place, tag), now);
+        hand.returned.set(hash, returned);
+        if let Some(distance) = returned {
+            self.share.returned(distance, &hand.pull, own);
+        }
+        let main = returned.is_some() || self.main_is_filling();
+        if !main {
+            hand.recent.note(hash);
+        }
+        Policy::new(main, 0, now)
+    }
+
+    /// Whether there is room in main that nothing has had to be evicted for yet.
+    fn main_is_filling(&self) -> bool {
+        let (used, capacity) = (self.used(), self.capacity());
+        used < capacity - capacity / FREE && {
+            let main = used as i64 - self.small.load(Relaxed);
+            main < capacity as i64 - self.share.of(capacity)
+        }
     }
 
     /// Accounts for an entry that came into a region. Returns the rough number of entries when it was
@@ -212,7 +243,9 @@ impl Evict {
         self.small.fetch_add(hand.small.take(own), Relaxed);
         let change = hand.entries.take(own);
         let entries = self.entries.fetch_add(change, Relaxed).wrapping_add(change);
-        Some(entries.max(0).unsigned_abs())
+        let entries = entries.max(0).unsigned_abs();
+        self.share.scale(entries);
+        Some(entries)
     }
 
     /// Accounts for an entry that left its region.
@@ -258,152 +291,8 @@ impl Evict {
 
     fn small_is_over(&self, guard: &Guard) -> bool {
         let (hand, _) = self.hands.of(guard.stripe());
-        self.small.load(Relaxed).wrapping_add(hand.small.get()) > self.limits.small.load(Relaxed)
-    }
-
-    /// Evicts one entry other than `protect`; `None` if there is none.
-    ///
-    /// Looks at a few buckets; at all of them only if nearly all are empty. Goes on for as long as other
-    /// threads take away what it chose: then they have made progress.
-    pub(crate) fn evict<'g, N: Node, H: Rehash<N>>(
-        &self,
-        map: &'g Map<N, H>,
-        judge: &impl Judge<N>,
-        protect: *const N,
-        guard: &'g Guard,
-    ) -> Option<Victim<'g, N>> {
-        let now = self.now(guard);
-        let mut spared = 0;
-        let mut empty = 0;
-        let mut sample = Sample::new();
-        loop {
-            let buckets = map.buckets(guard);
-            let small_first = self.small_is_over(guard);
-            let mut looked_at = 0;
-            while sample.len() < SAMPLE && looked_at <= buckets {
-                self.look(map, &mut sample, |policy| rank(policy, now, small_first), guard);
-                looked_at += 1;
-            }
-            if small_first {
-                let is_main = |sampled: &Sampled<'_, N>| sampled.policy().is_main();
-                let most = looked_at + FURTHER;
-                while sample.iter().all(is_main) && looked_at < most && looked_at <= buckets {
-                    self.look(map, &mut sample, |policy| rank(policy, now, small_first), guard);
-                    looked_at += 1;
-                }
-            }
-            if judge.may_be_dead() {
-                let dead = Self::take_dead(map, judge, &mut sample, guard);
-                if dead.is_some() {
-                    return dead;
-                }
-            }
-            let mut met = false;
-            while let Some(mut next) = Self::choose(&mut sample) {
-                if next.is(protect) {
-                    continue;
-                }
-                met = true;
-                if let Some(policy) = clamped(next.policy(), now) {
-                    next.stamp(policy);
-                }
-                let found = next.found(guard);
-                // A small cache is gone round several times before all uses are counted down.
-                if spared < SPARED && self.spare(judge, &found, now, guard) {
-                    spared += 1;
-                } else if map.remove(&found, guard) {
-                    if !found.policy().is_main() {
-                        let (words, place) = map.ghosts_at(next.bucket(), guard);
-                        ghost::put(words, Id::new(place, found.tag()), now);
-                    }
-                    return Some(Victim { found, cause: RemovalCause::Evicted });
-                }
-            }
-            // Once round the table without meeting anything. Again, since buckets that were just being
-            // changed were passed over.
-            empty += u8::from(!met && looked_at > buckets);
-            if empty == 2 {
-                return None;
-            }
-        }
-    }
-
-    /// Adds the entries of the next bucket to a sample, each with its rank.
-    #[inline]
-    fn look<'g, N: Node, H: Rehash<N>>(
-        &self,
-        map: &'g Map<N, H>,
-        sample: &mut Sample<'g, N>,
-        rank: impl Fn(Policy) -> u8,
-        guard: &'g Guard,
-    ) {
-        let (hand, _) = self.hands.of(guard.stripe());
-        let position = hand.position(guard);
-        let next = map.sample(position, sample, rank, guard);
-        hand.position.store(next, Relaxed);
-    }
-
-    /// Takes the entry of the highest rank out of the sample.
-    #[inline]
-    fn choose<'g, N>(sample: &mut Sample<'g, N>) -> Option<Sampled<'g, N>> {
-        let mut best = (0, usize::MAX);
-        for (index, sampled) in sample.iter().enumerate() {
-            if sampled.rank() > best.0 {
-                best = (sampled.rank(), index);
-            }
-        }
-        sample.swap_pop(best.1)
-    }
-
-    /// Lets an entry stay if it was used: promotes it from small to main, or counts it down in main.
-    /// Returns whether it stays.
-    fn spare<'g, N: Node>(
-        &self,
-        judge: &impl Judge<N>,
-        found: &Found<'g, N>,
-        now: u8,
-        guard: &'g Guard,
-    ) -> bool {
-        let policy = found.policy();
-        if policy.is_main() {
-            let used = policy.frequency();
-            if used == 0 {
-                return false;
-            }
-            // Lost race: it was used again, or it is gone; either way not ours to evict now.
-            let _ = found.stamp(Policy::new(true, used - 1, now));
-            return true;
-        }
-        if policy.frequency() < PROMOTE {
-            return false;
-        }
-        if found.stamp(Policy::new(true, 0, now)).is_some() {
-            let weight = i64::try_from(judge.weight(found.node())).unwrap_or(i64::MAX);
-            let (hand, own) = self.hands.of(guard.stripe());
-            self.move_small(hand, own, -weight);
-        }
-        true
-    }
-
-    fn take_dead<'g, N: Node, H: Rehash<N>>(
-        map: &'g Map<N, H>,
-        judge: &impl Judge<N>,
-        sample: &mut Sample<'g, N>,
-        guard: &'g Guard,
-    ) -> Option<Victim<'g, N>> {
-        let mut index = 0;
-        while index < sample.len() {
-            let found = sample[index].found(guard);
-            if let Some(cause) = judge.death(found.node()) {
-                sample.swap_remove(index);
-                if map.remove(&found, guard) {
-                    return Some(Victim { found, cause });
-                }
-            } else {
-                index += 1;
-            }
-        }
-        None
+        let small = self.small.load(Relaxed).wrapping_add(hand.small.get());
+        small > self.share.of(self.capacity())
     }
 
     /// Moves the broom on by one bucket and returns its position.
@@ -414,21 +303,3 @@ impl Evict {
 
 /// The largest capacity: sums of weights must stay far from overflowing.
 const MOST: u64 = 1 << 61;
-
-/// How much an entry is due to go, above zero: first the region that is to shrink; in it the oldest,
-/// where each use counts for some units of youth.
-#[inline]
-fn rank(policy: Policy, now: u8, small_first: bool) -> u8 {
-    let credit = if policy.is_main() { CREDIT * policy.frequency() } else { 0 };
-    let wanted = if policy.is_main() == small_first { 0 } else { AGES };
-    1 + wanted + distance(now, policy.age()).saturating_sub(credit)
-}
-
-/// Keeps a very old stamp from wrapping round: the policy to give the entry instead, if it has one.
-#[inline]
-fn clamped(policy: Policy, now: u8) -> Option<Policy> {
-    (distance(now, policy.age()) >= CLAMP).then(|| {
-        let age = now.wrapping_sub(CLAMPED) % AGES;
-        Policy::new(policy.is_main(), policy.frequency(), age)
-    })
-}

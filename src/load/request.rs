@@ -37,10 +37,10 @@ use crate::trace::Span;
 ///     .timeout(Duration::from_secs(1))
 ///     .run(|context| {
 ///         assert_eq!(context.key, "answer");
-///         Ok::<_, std::io::Error>(Load::Value(42))
+///         Ok::<_, std::num::ParseIntError>(Load::Value(42))
 ///     })?;
 /// assert_eq!((outcome.value, outcome.source), (Some(42), Source::Loaded));
-/// # Ok::<(), seawall::LoadError<std::io::Error>>(())
+/// # Ok::<(), seawall::LoadError<std::num::ParseIntError>>(())
 /// ```
 #[must_use = "a request does nothing before it is run"]
 pub struct LoadRequest<'c, Q: ?Sized, K, V, S = ahash::RandomState> {
