@@ -454,7 +454,7 @@ where
         R: IntoLoad<V>,
         R::Error: Clone + Send + Sync + 'static,
     {
-        self.load(key).run(|_| load())?.into_value()
+        self.load(key).run_for_value(load)
     }
 
     /// As [`get_or_load`](Self::get_or_load), for a loader that is a future; see

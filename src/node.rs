@@ -27,7 +27,7 @@ use crate::sync::{AcqRel, Acquire, AtomicPtr, AtomicU64, Late, Relaxed};
 use crate::table::reclaim::{Garbage, Guard, Kind, check_read};
 use crate::table::word::Word;
 use crate::table::{self};
-use crate::tags::Stamp;
+use crate::tags::{Stamp, Stamps};
 
 #[repr(C)]
 pub(crate) struct Node<K, V> {
@@ -69,7 +69,7 @@ pub(crate) struct Extra<V> {
     pub(crate) generation: u64,
     pub(crate) deadlines: Deadlines,
     pub(crate) version: Option<u64>,
-    pub(crate) tags: Arc<[Stamp]>,
+    pub(crate) tags: Stamps,
     /// The load in progress.
     pub(crate) flight: Option<Arc<KeyFlight<V>>>,
     /// What the flight brought, and not what it began from: what is said of the flight is said of this.
@@ -80,7 +80,7 @@ pub(crate) struct Extra<V> {
 
 impl<V> Clone for Extra<V> {
     fn clone(&self) -> Self {
-        Extra { tags: Arc::clone(&self.tags), flight: self.flight.clone(), ..*self }
+        Extra { tags: self.tags.clone(), flight: self.flight.clone(), ..*self }
     }
 }
 

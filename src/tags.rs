@@ -48,6 +48,26 @@ impl Stamp {
     }
 }
 
+/// The stamps of an entry; none take no memory.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stamps(Option<Arc<[Stamp]>>);
+
+impl std::ops::Deref for Stamps {
+    type Target = [Stamp];
+
+    #[inline]
+    fn deref(&self) -> &[Stamp] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl FromIterator<Stamp> for Stamps {
+    fn from_iter<I: IntoIterator<Item = Stamp>>(stamps: I) -> Self {
+        let mut stamps = stamps.into_iter().peekable();
+        Stamps(stamps.peek().is_some().then_some(()).map(|()| stamps.collect()))
+    }
+}
+
 /// The tags in use: the crate's own table, so that giving an entry a tag takes no lock either.
 #[derive(Debug)]
 pub(crate) struct Tags {
@@ -180,8 +200,13 @@ impl Tags {
         self.map.limbo().flush();
     }
 
+    /// Returns how many invalidations there have been, at least: all that returned before.
+    pub(crate) fn invalidations_so_far(&self) -> u64 {
+        self.invalidations.load(Acquire)
+    }
+
     /// Returns how many invalidations there have been.
-    pub(crate) fn invalidations(&self) -> u64 {
+    fn invalidations(&self) -> u64 {
         // ORDERING (G3): a read-modify-write, so that it is before or after each invalidation's: one that
         // comes after finds the tags that were made before.
         self.invalidations.fetch_add(0, AcqRel)
@@ -252,6 +277,6 @@ impl Tags {
 }
 
 /// Gives all of an entry's tags their stamps.
-pub(crate) fn stamps(tags: &Tags, names: &[Arc<str>]) -> Arc<[Stamp]> {
+pub(crate) fn stamps(tags: &Tags, names: &[Arc<str>]) -> Stamps {
     names.iter().map(|name| tags.stamp(name)).collect()
 }

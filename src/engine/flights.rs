@@ -23,6 +23,7 @@ use crate::node::{self, Extra, Initial, Node};
 use crate::table::reclaim::Guard;
 use crate::table::word::Policy;
 use crate::table::{Commit, Found, Owned, Probe};
+use crate::tags::Stamps;
 
 /// What a caller wants.
 #[derive(Clone, Copy, Debug)]
@@ -172,7 +173,7 @@ where
                     }
                 };
                 if let Some(claim) = claim {
-                    if let Claim::Lead(ticket, ..) = &claim {
+                    if let (Claim::Lead(ticket, ..), true) = (&claim, after.runs_user_code()) {
                         // What the listener is told of is this load's doing: if it asks for the key, it
                         // asks for itself.
                         after.leading = Some(ticket.flight.leading());
@@ -352,11 +353,11 @@ where
     {
         let mut participant = match flight.join() {
             Join::Running(participant) => participant,
-            Join::Done(Ok(loaded)) if loaded.is_outdated(self.tags.invalidations()) => return None,
+            Join::Done(Ok(loaded)) if loaded.is_outdated(self.tags.invalidations_so_far()) => return None,
             Join::Done(answer) => return Some(Claim::Done(answer)),
             Join::Closed => return None,
         };
-        let joined_at = self.tags.invalidations();
+        let joined_at = self.tags.invalidations_so_far();
         if let Err(Circle) = participant.check_circle() {
             return Some(Claim::Circle);
         }
@@ -371,7 +372,7 @@ where
         Ticket {
             flight: KeyFlight::new(now),
             generation: self.generation(),
-            invalidations: self.tags.invalidations(),
+            invalidations: self.tags.invalidations_so_far(),
             attempt,
             why,
         }
@@ -392,7 +393,7 @@ where
             generation: ticket.generation.number(),
             deadlines: Deadlines::NONE,
             version: None,
-            tags: [].into(),
+            tags: Stamps::default(),
             flight: Some(Arc::clone(&ticket.flight)),
             product: false,
             attempt: None,

@@ -14,6 +14,7 @@ use crate::node::{Content, Extra, Initial, Node, State};
 use crate::sync::{AcqRel, Relaxed};
 use crate::table::reclaim::{Guard, Kind, pin};
 use crate::table::{Found, Probe};
+use crate::tags::Stamps;
 
 impl<K, V, S> Engine<K, V, S>
 where
@@ -254,7 +255,7 @@ where
                 generation: generation.number(),
                 deadlines: word.deadlines(&self.profiles),
                 version: None,
-                tags: [].into(),
+                tags: Stamps::default(),
                 flight: None,
                 product: false,
                 attempt: None,

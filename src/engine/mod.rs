@@ -475,6 +475,11 @@ impl<'e, K, V, S> After<'e, K, V, S> {
         guard
     }
 
+    /// Whether the user's code will run before the operation returns.
+    fn runs_user_code(&self) -> bool {
+        !self.notices.is_empty() || self.engine.map.limbo().is_due(self.stripe)
+    }
+
     /// Notes an entry for the listener. A copy that panics leaves the operation undisturbed.
     fn notice(&mut self, node: &Node<K, V>, cause: RemovalCause, guard: &Guard) {
         if let Some(listener) = &self.engine.listener {

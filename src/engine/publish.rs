@@ -11,7 +11,7 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
 use super::{After, Engine, Judgement, Ticket};
-use crate::freshness::{Deadlines, Inline, NEVER};
+use crate::freshness::{Deadlines, Freshness, Inline, NEVER};
 use crate::guard::Attempt;
 use crate::listener::RemovalCause;
 use crate::node::{self, Extra, Initial, Node};
@@ -20,7 +20,7 @@ use crate::stats::Event;
 use crate::sync::Relaxed;
 use crate::table::reclaim::{self, Guard};
 use crate::table::{Found, Probe};
-use crate::tags::Stamp;
+use crate::tags::{Stamp, Stamps};
 
 /// What is to become of a key whose load has ended.
 pub(crate) enum Content<'o, V> {
@@ -58,9 +58,17 @@ where
         let Probe::Found(found) = self.map.probe(hash, |node| node.key() == key, guard) else {
             return None;
         };
-        let judgement = self.judge(found.node(), guard);
-        let flight = judgement.state.flight()?;
-        Arc::ptr_eq(flight, &ticket.flight).then_some((found, judgement))
+        let state = found.node().state(guard);
+        if !Arc::ptr_eq(state.flight()?, &ticket.flight) {
+            return None;
+        }
+        if !found.is_pending() {
+            return Some((found, self.judge_timed(found.node(), guard)));
+        }
+        // Only its generation is of interest, and the time if it has to be noted.
+        let now = if self.time_to_idle == NEVER { 0 } else { self.now() };
+        let invalid = !state.is_valid(self.generation());
+        Some((found, Judgement { state, now, freshness: Freshness::Fresh, invalid }))
     }
 
     /// Ends a load: stores what came, or takes its traces out. Runs the weigher first; then, when all is
@@ -383,7 +391,7 @@ where
                 generation: ticket.generation.number(),
                 deadlines: durations.from(birth, self.draw()),
                 version: None,
-                tags: [].into(),
+                tags: Stamps::default(),
                 flight: None,
                 product: false,
                 attempt: None,
@@ -533,7 +541,7 @@ where
                 on_error: end,
             },
             version: None,
-            tags: [].into(),
+            tags: Stamps::default(),
             flight: None,
             product: false,
             attempt: Some(attempt),

@@ -20,6 +20,9 @@ use crate::sync::{AtomicU64, Relaxed};
 /// What a call came to: a value, or the message of a panic.
 type Told<V> = Result<V, Arc<str>>;
 
+/// Told of a call that was dropped; to nobody, since it is dropped when nobody waits.
+const DROPPED: &str = "dropped";
+
 /// Lets callers who ask for the same key at the same time share one call of a closure or future.
 ///
 /// Nothing is kept: who comes after the call has ended begins another one. For values that are to be kept
@@ -271,7 +274,9 @@ where
                 Step::Lead(lead) => {
                     let mut participant = lead.launch(call)?;
                     let end = wait(&mut participant).await;
-                    return told(&participant, end).expect("a call ends while somebody waits");
+                    // Nobody drops the call while this caller waits for it.
+                    let dropped = || Err(GroupError::Panicked(DROPPED.into()));
+                    return told(&participant, end).unwrap_or_else(dropped);
                 }
                 Step::Follow(mut participant) => {
                     let end = wait(&mut participant).await;
@@ -334,7 +339,7 @@ impl<K, V, S> Drop for Lead<K, V, S> {
     fn drop(&mut self) {
         if !self.ended {
             // The last one has left.
-            self.conclude(Err("dropped".into()));
+            self.conclude(Err(DROPPED.into()));
         }
     }
 }

@@ -1,14 +1,47 @@
-//! Flights: one load in progress, and all who wait for it.
+//! Sharing one call between all who ask for the same key at the same time, without a cache.
 //!
-//! A [`Flight`] knows nothing of tables or of memory reclamation. It has one [`Lead`](lead), the right
-//! and duty to answer, and any number of participants, blocking threads and async tasks alike. The lead
-//! of an async load lives inside the load's future, which belongs to the flight and not to the caller
-//! that began it: any participant that is polled drives it.
+//! A [`Group`] runs a closure or a future once for all callers of a key that overlap in time, and gives
+//! each of them a clone of what it returned. Nothing is kept afterwards. A cache has this built in (see
+//! [`Cache::get_or_load`](crate::Cache::get_or_load)), and a guard for callers who keep values of their
+//! own is an [`OriginGuard`](crate::guard::OriginGuard).
 //!
-//! | pair | Release | Acquire | what becomes visible |
-//! |---|---|---|---|
-//! | D1 | `wake` sets `due` | `drive` clears it | what the loader's waker wrote |
-//! | D2 | `look_again` finds `due` clear | `wake` sets it | that the future is not locked any more |
+//! ```
+//! use std::sync::atomic::{AtomicU32, Ordering};
+//! use seawall::flight::Group;
+//!
+//! let (group, calls) = (Group::<u32, String>::new(), AtomicU32::new(0));
+//! std::thread::scope(|scope| {
+//!     for _ in 0..8 {
+//!         scope.spawn(|| {
+//!             let told = group.run(&1, || {
+//!                 calls.fetch_add(1, Ordering::Relaxed);
+//!                 "one".to_owned()
+//!             });
+//!             assert_eq!(told.unwrap().value, "one");
+//!         });
+//!     }
+//! });
+//! assert!((1..=8).contains(&calls.into_inner()));
+//! assert_eq!(group.in_flight(), 0);
+//! ```
+//!
+//! * Of the calls for one key at most one is going on, unless it was [forgotten](Group::forget).
+//! * Every caller is told: a value, that the call panicked, that it would have waited for itself, or that
+//!   its time was up. No caller waits for a call that nobody runs any more.
+//! * Threads and tasks may wait for the same call. A future is driven by whichever of those who wait for
+//!   it is polled, so that the one who began it may leave; with the last one it is dropped.
+//! * No lock is held while code of the user's runs.
+
+// A `Flight` is one load in progress, and all who wait for it. It knows nothing of tables or of memory
+// reclamation. It has one `Lead` (src/load/lead.rs), the right and duty to answer, and any number of
+// participants, blocking threads and async tasks alike. The lead of an async load lives inside the load's
+// future, which belongs to the flight and not to the caller that began it: any participant that is polled
+// drives it.
+//
+// | pair | Release | Acquire | what becomes visible |
+// |---|---|---|---|
+// | D1 | `wake` sets `due` | `drive` clears it | what the loader's waker wrote |
+// | D2 | `look_again` finds `due` clear | `wake` sets it | that the future is not locked any more |
 
 mod group;
 #[cfg(all(test, seawall_loom))]
@@ -317,7 +350,9 @@ impl<T: Clone + Send + Sync + 'static> Participant<T> {
 
     /// Has to be called by a follower before it waits: fails if it would wait for itself.
     pub(crate) fn check_circle(&mut self) -> Result<(), Circle> {
-        self.note = nested::wait_for(&(Arc::clone(&self.flight) as Arc<dyn Leads>))?;
+        if nested::is_leading() {
+            self.note = nested::wait_for(&(Arc::clone(&self.flight) as Arc<dyn Leads>))?;
+        }
         Ok(())
     }
 
@@ -417,10 +452,17 @@ impl<T> Flight<T> {
 
 impl<T> Drop for Participant<T> {
     fn drop(&mut self) {
+        // Of a flight that has ended nobody takes a free place, and nobody counts who is left. All of them
+        // leave at the same time: the less they write to what they share, the better.
+        let running = self.flight.phase() == Phase::Running;
         if let Some(seat) = self.seat.take() {
-            self.flight.waiters.remove(seat);
+            if running {
+                self.flight.waiters.remove(seat);
+            } else {
+                self.flight.waiters.forget(&seat);
+            }
         }
-        if self.flight.word.leave() {
+        if running && self.flight.word.leave() {
             let load = self.flight.lock().take();
             drop(load);
         }

@@ -98,6 +98,11 @@ impl Drop for Note {
 #[derive(Debug)]
 pub(crate) struct Circle;
 
+/// Whether the calling thread is running a loader.
+pub(super) fn is_leading() -> bool {
+    LEADING.try_with(|leading| !leading.borrow().is_empty()).unwrap_or(false)
+}
+
 /// Notes that the calling thread is about to wait for a flight, if that happens inside a loader.
 pub(super) fn wait_for(target: &Arc<dyn Leads>) -> Result<Option<Note>, Circle> {
     let leading = LEADING.try_with(|leading| leading.borrow().clone()).unwrap_or_default();

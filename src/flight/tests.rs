@@ -73,3 +73,44 @@ fn who_joined_before_there_was_a_future_drives_it_without_the_first_caller() {
     assert!(follower.was_woken(), "nobody else is there to drive it");
     assert_eq!(follower.poll(), Some(7));
 }
+
+/// Those who leave give their places back: the list is about as long as there were waiters at one time.
+#[test]
+fn places_of_those_who_left_are_used_again() {
+    const SHORT: usize = if cfg!(miri) { 200 } else { 10_000 };
+    let flight = Flight::new(1);
+    let first = Arc::clone(&flight).first();
+    let mut staying = Caller::join(&flight);
+    assert_eq!(staying.poll(), None);
+    let mut most = 0;
+    for number in 0..SHORT {
+        let mut waiting: Vec<Caller> = (0..number % 4).map(|_| Caller::join(&flight)).collect();
+        waiting.iter_mut().for_each(|caller| assert_eq!(caller.poll(), None));
+        most = most.max(flight.places());
+    }
+    assert!(most < 64, "{most} places for at most four at a time");
+    flight.complete(7);
+    assert!(staying.was_woken());
+    assert_eq!(staying.poll(), Some(7));
+    drop(first);
+}
+
+/// Many at one time, who leave in another order than they came; then as many again.
+#[test]
+fn places_of_a_crowd_that_left_are_used_again() {
+    const CROWD: usize = if cfg!(miri) { 60 } else { 2_000 };
+    let flight = Flight::new(1);
+    let first = Arc::clone(&flight).first();
+    let mut places = Vec::new();
+    for _ in 0..4 {
+        let mut crowd: Vec<Caller> = (0..CROWD).map(|_| Caller::join(&flight)).collect();
+        crowd.iter_mut().for_each(|caller| assert_eq!(caller.poll(), None));
+        places.push(flight.places());
+        while !crowd.is_empty() {
+            crowd.swap_remove(crowd.len() / 2);
+        }
+    }
+    assert!(places[0] >= CROWD);
+    assert!(places[3] < places[0] + 64, "{places:?}");
+    drop(first);
+}

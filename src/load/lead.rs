@@ -5,11 +5,15 @@ use std::cell::Cell;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::core::Core;
 use super::loader::{Load, LoadContext, Reason};
 use super::outcome::ErrorClass;
+#[cfg(not(miri))]
+use quanta::Instant;
+#[cfg(miri)]
+use std::time::Instant;
+
 use crate::answer::{Answer, Failure, KeyFlight, Loaded};
 use crate::engine::{Concluded, NewContent, Served, Ticket, Why};
 use crate::guard::{Attempt, Classified, Permit, Priority, Refusal};
@@ -78,14 +82,17 @@ where
 
     /// Asks the guards for permission. A refusal answers the flight.
     pub(super) fn admit(self, priority: Priority) -> Result<Self, Refusal> {
-        let now = self.core.engine.now();
+        // The claim was made a moment ago.
+        let now = self.ticket.flight.started();
         match self.core.engine.limits.admit(priority, now) {
             Ok(permit) => {
                 self.permit.set(Some(permit));
                 self.core.report.started();
-                let attempt = self.attempt_number();
-                let span = Span::load(Reason::from(self.ticket.why).name(), attempt);
-                let _ = self.ticket.flight.span().set(span);
+                if cfg!(feature = "tracing") {
+                    let attempt = self.attempt_number();
+                    let span = Span::load(Reason::from(self.ticket.why).name(), attempt);
+                    let _ = self.ticket.flight.span().set(span);
+                }
                 Ok(self)
             }
             Err(refusal) => {

@@ -1,9 +1,11 @@
 //! What loads have done, as seen from outside.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::answer::{Answer, Failure};
-use crate::sync::{AtomicU64, Padded, Relaxed};
+use crate::sync::{AtomicU64, Relaxed, Striped};
+use crate::table::reclaim;
 
 /// What a cache's loads have done and are doing; a snapshot.
 ///
@@ -139,28 +141,26 @@ impl Counting {
         self.sum.fetch_add(micros, Relaxed);
     }
 
-    fn snapshot(&self) -> Histogram {
-        Histogram {
-            counts: self.counts.iter().map(|count| count.load(Relaxed)).collect(),
-            sum_micros: self.sum.load(Relaxed),
+    fn add_to(&self, histogram: &mut Histogram) {
+        histogram.counts.resize(CLASSES, 0);
+        for (sum, count) in histogram.counts.iter_mut().zip(&self.counts) {
+            *sum += count.load(Relaxed);
         }
+        let micros = self.sum.load(Relaxed);
+        histogram.sum_micros = histogram.sum_micros.saturating_add(micros);
     }
 }
 
 macro_rules! counters {
     ($($name:ident),*) => {
-        /// Shared counters: a load is dear enough for them.
         #[derive(Debug, Default)]
         struct Counters {
             $($name: AtomicU64,)*
         }
 
         impl Counters {
-            fn snapshot(&self) -> LoadStats {
-                LoadStats {
-                    $($name: self.$name.load(Relaxed),)*
-                    ..LoadStats::default()
-                }
+            fn add_to(&self, stats: &mut LoadStats) {
+                $(stats.$name += self.$name.load(Relaxed);)*
             }
         }
     };
@@ -183,30 +183,39 @@ counters!(
     screen_unsure
 );
 
-/// Counts what loads do.
-#[derive(Debug)]
-pub(crate) struct Report {
-    counters: Padded<Counters>,
-    load_time: Counting,
-    stale_age: Counting,
+/// One thread's counts. The histograms are made when they are needed.
+#[derive(Debug, Default)]
+struct Counts {
+    counters: Counters,
+    load_time: OnceLock<Counting>,
+    stale_age: OnceLock<Counting>,
 }
+
+/// Counts what loads do, so that serving stale values writes no line that another core writes.
+#[derive(Debug)]
+pub(crate) struct Report(Striped<Counts>);
 
 impl Report {
     pub(crate) fn new() -> Self {
-        Report {
-            counters: Padded::default(),
-            load_time: Counting::new(),
-            stale_age: Counting::new(),
-        }
+        Report(Striped::new())
+    }
+
+    fn mine(&self) -> &Counts {
+        self.0.of(reclaim::stripe()).0
+    }
+
+    fn count(&self, counter: impl Fn(&Counters) -> &AtomicU64) {
+        counter(&self.mine().counters).fetch_add(1, Relaxed);
     }
 
     pub(super) fn started(&self) {
-        self.counters.started.fetch_add(1, Relaxed);
+        self.count(|counters| &counters.started);
     }
 
     /// Counts a load that has ended; returns what its end is called.
     pub(super) fn ended<V>(&self, answer: &Answer<V>, took: Duration) -> &'static str {
-        let counters = &self.counters;
+        let mine = self.mine();
+        let counters = &mine.counters;
         let (counter, name) = match answer {
             Ok(loaded) => {
                 if !loaded.stored {
@@ -225,47 +234,54 @@ impl Report {
             Err(Failure::Abandoned) => (&counters.abandoned, "abandoned"),
         };
         counter.fetch_add(1, Relaxed);
-        self.load_time.add(took);
+        mine.load_time.get_or_init(Counting::new).add(took);
         #[cfg(feature = "metrics")]
         metrics::histogram!("seawall_load_seconds", "outcome" => name).record(took);
         name
     }
 
     pub(super) fn joined(&self) {
-        self.counters.joined.fetch_add(1, Relaxed);
+        self.count(|counters| &counters.joined);
     }
 
     pub(super) fn wait_timed_out(&self) {
-        self.counters.waits_timed_out.fetch_add(1, Relaxed);
+        self.count(|counters| &counters.waits_timed_out);
     }
 
     pub(super) fn refreshes(&self) {
-        self.counters.refreshes.fetch_add(1, Relaxed);
+        self.count(|counters| &counters.refreshes);
     }
 
     pub(super) fn screened(&self) {
-        self.counters.screened.fetch_add(1, Relaxed);
+        self.count(|counters| &counters.screened);
     }
 
     pub(super) fn unsure(&self) {
-        self.counters.screen_unsure.fetch_add(1, Relaxed);
+        self.count(|counters| &counters.screen_unsure);
     }
 
     pub(super) fn served_stale(&self, age: Option<Duration>) {
-        self.counters.served_stale.fetch_add(1, Relaxed);
+        let mine = self.mine();
+        mine.counters.served_stale.fetch_add(1, Relaxed);
         if let Some(age) = age {
-            self.stale_age.add(age);
+            mine.stale_age.get_or_init(Counting::new).add(age);
             #[cfg(feature = "metrics")]
             metrics::histogram!("seawall_stale_age_seconds").record(age);
         }
     }
 
     pub(crate) fn snapshot(&self) -> LoadStats {
-        LoadStats {
-            load_time: self.load_time.snapshot(),
-            stale_age: self.stale_age.snapshot(),
-            ..self.counters.snapshot()
+        let mut stats = LoadStats::default();
+        for counts in self.0.iter() {
+            counts.counters.add_to(&mut stats);
+            if let Some(counting) = counts.load_time.get() {
+                counting.add_to(&mut stats.load_time);
+            }
+            if let Some(counting) = counts.stale_age.get() {
+                counting.add_to(&mut stats.stale_age);
+            }
         }
+        stats
     }
 }
 
@@ -290,7 +306,8 @@ mod tests {
     fn quantiles_are_within_a_quarter() {
         let counting = Counting::new();
         (1..=1_000).for_each(|millis| counting.add(Duration::from_millis(millis)));
-        let histogram = counting.snapshot();
+        let mut histogram = Histogram::default();
+        counting.add_to(&mut histogram);
         assert_eq!(histogram.count(), 1_000);
         assert_eq!(histogram.sum(), Duration::from_millis(500_500));
         for (fraction, millis) in [(0.5, 500), (0.99, 990), (1.0, 1_000)] {

@@ -146,9 +146,38 @@ where
         R::Error: Clone + Send + Sync + 'static,
     {
         let hash = self.hash();
-        if let Some(outcome) = self.hit(hash) {
-            return Ok(outcome);
+        match self.hit(hash) {
+            Some(outcome) => Ok(outcome),
+            None => self.run_missed(hash, load),
         }
+    }
+
+    /// Just the value; see [`run`](Self::run).
+    #[inline]
+    pub(crate) fn run_for_value<R>(
+        self,
+        load: impl FnOnce() -> R,
+    ) -> Result<V, LoadError<R::Error>>
+    where
+        R: IntoLoad<V>,
+        R::Error: Clone + Send + Sync + 'static,
+    {
+        let hash = self.hash();
+        match self.hit_with(hash, |view| view.node.value().clone()) {
+            Some(value) => Ok(value),
+            None => self.run_missed(hash, |_| load())?.into_value(),
+        }
+    }
+
+    fn run_missed<R>(
+        self,
+        hash: u64,
+        load: impl FnOnce(LoadContext<K, V>) -> R,
+    ) -> Result<Outcome<V>, LoadError<R::Error>>
+    where
+        R: IntoLoad<V>,
+        R::Error: Clone + Send + Sync + 'static,
+    {
         let until = self.until();
         let done = loop {
             match self.begin(hash) {
@@ -263,8 +292,12 @@ where
     }
 
     /// A fresh value, as any read finds it.
-    #[inline]
     pub(super) fn hit(&self, hash: u64) -> Option<Outcome<V>> {
+        self.hit_with(hash, |view| Outcome::cached(Served::of(&view)))
+    }
+
+    #[inline]
+    fn hit_with<T>(&self, hash: u64, read: impl FnOnce(View<'_, K, V>) -> T) -> Option<T> {
         if self.ask.refresh {
             return None;
         }
@@ -273,7 +306,7 @@ where
         let guard = reclaim::pin();
         engine.lookup(self.key, hash, Count::Use, &guard, |view: View<'_, K, V>| {
             let fresh = view.judgement.freshness == Freshness::Fresh && !view.is_refresh_due();
-            fresh.then(|| Outcome::cached(Served::of(&view)))
+            fresh.then(|| read(view))
         })
     }
 

@@ -70,6 +70,13 @@ struct Last {
     until: u64,
 }
 
+/// Why a caller cannot lead.
+enum Denied {
+    /// Another one does.
+    Led(Participant<Told>),
+    Refused(Refusal),
+}
+
 /// How asking the origin ended, as the lead sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OriginResult {
@@ -188,7 +195,7 @@ where
         let mut seen = leads.look(hash, &key);
         let mut last = match self.judge(&seen, now) {
             Ok(last) => last,
-            Err(acquired) => return acquired,
+            Err(denied) => return self.deny(denied),
         };
         let entry = Entry::new(hash, key, now);
         while !leads.enter(&seen, &entry) {
@@ -196,7 +203,7 @@ where
             seen = leads.look(hash, entry.key());
             last = match self.judge(&seen, now) {
                 Ok(last) => last,
-                Err(acquired) => return acquired,
+                Err(denied) => return self.deny(denied),
             };
         }
         match limits.admit(Priority::Foreground, now) {
@@ -209,10 +216,10 @@ where
     }
 
     /// What is known of a key: its last attempt, if another one may begin now.
-    fn judge(&self, seen: &Seen<K, Told>, now: u64) -> Result<Option<Last>, Acquired<K, S>> {
+    fn judge(&self, seen: &Seen<K, Told>, now: u64) -> Result<Option<Last>, Denied> {
         let limits = &self.inner.limits;
         let last = match seen.entry().map(|entry| entry.flight().join()) {
-            Some(Join::Running(participant)) => return Err(self.follow(participant)),
+            Some(Join::Running(participant)) => return Err(Denied::Led(participant)),
             Some(Join::Done(told)) => told.last,
             Some(Join::Closed) | None => None,
         };
@@ -220,16 +227,20 @@ where
             .and_then(|last| limits.throttle(last.attempt, now))
             .map(|left| limits.throttled(left));
         match throttled.or_else(|| limits.would_refuse(Priority::Foreground, now)) {
-            Some(refusal) => Err(Acquired::Refused(refusal)),
+            Some(refusal) => Err(Denied::Refused(refusal)),
             None => Ok(last),
         }
     }
 
-    fn follow(&self, participant: Participant<Told>) -> Acquired<K, S> {
-        match self.inner.limits.wait() {
-            Ok(place) => {
-                Acquired::Follower(Follower::new(participant, place, self.inner.clock.clone()))
-            }
+    /// What a caller is that cannot lead.
+    fn deny(&self, denied: Denied) -> Acquired<K, S> {
+        let Inner { limits, clock, .. } = &*self.inner;
+        let participant = match denied {
+            Denied::Led(participant) => participant,
+            Denied::Refused(refusal) => return Acquired::Refused(refusal),
+        };
+        match limits.wait() {
+            Ok(place) => Acquired::Follower(Follower::new(participant, place, clock.clone())),
             Err(refusal) => Acquired::Refused(refusal),
         }
     }
