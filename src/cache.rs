@@ -441,6 +441,7 @@ where
     ///
     /// # Errors
     /// [`LoadError::Absent`] if there is no such key; else as [`LoadRequest::run`].
+    #[inline]
     pub fn get_or_load<Q, R>(
         &self,
         key: &Q,

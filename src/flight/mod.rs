@@ -452,6 +452,10 @@ impl<T> Flight<T> {
 
 impl<T> Drop for Participant<T> {
     fn drop(&mut self) {
+        if self.flight.word.phase() == Phase::Done {
+            // Nobody joins any more and nobody counts; the seat goes with the flight.
+            return;
+        }
         // Of a flight that has ended nobody takes a free place, and nobody counts who is left. All of them
         // leave at the same time: the less they write to what they share, the better.
         let running = self.flight.phase() == Phase::Running;

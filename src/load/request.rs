@@ -169,6 +169,8 @@ where
         }
     }
 
+    /// Apart from the hit, whose code it must not be among.
+    #[inline(never)]
     fn run_missed<R>(
         self,
         hash: u64,
