@@ -13,17 +13,19 @@ benches:
   traces       hit ratio on recorded traces
   memory       live heap bytes per entry
   latency      single hits timed one by one while another thread evicts
+  bloom        Bloom filters: time of queries and inserts, false positives
 
 options:
   --json              one JSON object a line instead of a table
-  --rounds N          rounds (throughput, latency; default 5)
+  --rounds N          rounds (throughput, latency, bloom; default 5)
   --ms N              milliseconds per subject and round (throughput, latency; default 300)
   --subjects a,b      only these subjects
   --threads 1,2       thread counts (throughput, traces; default 1,2)
   --scenarios a,b     only these scenarios (throughput) or shapes (memory)
   --traces PATH       folder of the traces (traces; default ../../../shared/traces)
   --rows SUBSTRING    only traces whose name contains it (traces)
-  --capacity a,b      these capacities instead of those of rows.csv (traces)
+  --capacity a,b      these capacities instead of those of rows.csv (traces); numbers of keys
+                      (bloom; default 1000000,40000000)
 ";
 
 pub struct Args {

@@ -1,10 +1,12 @@
 //! Seawall beside the other in-process caches of Rust. See README.md.
 
 mod args;
+mod bloom;
 mod heap;
 mod latency;
 mod memory;
 mod report;
+mod stampede;
 mod subjects;
 mod throughput;
 mod traces;
@@ -29,6 +31,8 @@ fn main() -> ExitCode {
         "traces" => traces::run(&args, &mut report),
         "memory" => memory::run(&args, &mut report),
         "latency" => latency::run(&args, &mut report).map_err(Into::into),
+        "bloom" => bloom::run(&args, &mut report).map_err(Into::into),
+        "stampede" => stampede::run(&args, &mut report).map_err(Into::into),
         "" => return wrong_usage("which bench?"),
         other => return wrong_usage(&format!("unknown bench {other:?}")),
     };
