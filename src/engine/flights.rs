@@ -353,7 +353,9 @@ where
     {
         let mut participant = match flight.join() {
             Join::Running(participant) => participant,
-            Join::Done(Ok(loaded)) if loaded.is_outdated(self.tags.invalidations_so_far()) => return None,
+            Join::Done(Ok(loaded)) if loaded.is_outdated(self.tags.invalidations_so_far()) => {
+                return None;
+            }
             Join::Done(answer) => return Some(Claim::Done(answer)),
             Join::Closed => return None,
         };

@@ -130,7 +130,8 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
         }
         if small_first {
             let most = (looked_at + FURTHER).min(buckets + 1);
-            while looked_at < most && sample.len() < ROOM - CHAIN && !self.survey(sample).has_small {
+            while looked_at < most && sample.len() < ROOM - CHAIN && !self.survey(sample).has_small
+            {
                 self.look(sample, small_first);
                 looked_at += 1;
             }
@@ -158,7 +159,7 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
         while let Some(hash) = self.hand.recent.take() {
             sample.truncate(ROOM - CHAIN);
             let buckets = self.map.buckets(self.guard) as u128;
-            let position = (u128::from(hash) * buckets >> 64) as u64;
+            let position = ((u128::from(hash) * buckets) >> 64) as u64;
             self.look_at(position, sample, true);
             if self.survey(sample).has_small {
                 return;

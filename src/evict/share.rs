@@ -39,8 +39,7 @@ pub(super) struct Share {
 impl Share {
     pub(super) fn new(fraction: f64, capacity: u64) -> Share {
         let rest = (fraction * WHOLE as f64) as i64;
-        let share =
-            Share { level: Padded(AtomicI64::new(rest)), step: AtomicI64::new(0), rest };
+        let share = Share { level: Padded(AtomicI64::new(rest)), step: AtomicI64::new(0), rest };
         share.scale(capacity);
         share
     }

@@ -79,9 +79,7 @@ where
     {
         match batch {
             Ok(mut loaded) => {
-                self.end(leads, |key| {
-                    End::Loaded(loaded.remove(key).unwrap_or(Load::Absent))
-                });
+                self.end(leads, |key| End::Loaded(loaded.remove(key).unwrap_or(Load::Absent)));
             }
             Err(error) => {
                 let error: Arc<E> = Arc::new(error);

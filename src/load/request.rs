@@ -154,10 +154,7 @@ where
 
     /// Just the value; see [`run`](Self::run).
     #[inline]
-    pub(crate) fn run_for_value<R>(
-        self,
-        load: impl FnOnce() -> R,
-    ) -> Result<V, LoadError<R::Error>>
+    pub(crate) fn run_for_value<R>(self, load: impl FnOnce() -> R) -> Result<V, LoadError<R::Error>>
     where
         R: IntoLoad<V>,
         R::Error: Clone + Send + Sync + 'static,
