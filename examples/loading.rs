@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // What does not exist is remembered as such, and is no error of the origin's.
     let nobody = || Ok::<_, &str>(None);
     assert_eq!(cache.get_or_load("user:2", nobody), Err(LoadError::Absent));
-    assert_eq!(cache.get_or_load("user:2", || unasked()), Err(LoadError::Absent));
+    assert_eq!(cache.get_or_load("user:2", unasked), Err(LoadError::Absent));
 
     // The origin is down: the stale value stands in, and says so.
     hand.advance(Duration::from_secs(90));

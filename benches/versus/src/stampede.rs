@@ -112,14 +112,14 @@ fn run_bursts(args: &Args, report: &mut Report) {
 }
 
 fn speeds(args: &Args, report: &mut Report, mode: &str, mut subjects: Vec<Box<dyn Live>>) {
-    subjects.retain(|it| args.wants(it.name()) || it.name() == "seawall-get_with" && args.wants("seawall"));
+    subjects.retain(|it| {
+        args.wants(it.name()) || it.name() == "seawall-get_with" && args.wants("seawall")
+    });
     let keys = if mode == "hit" { speed::resident() } else { Vec::new() };
     for &threads in &args.threads {
         let mode = format!("{mode}{threads}");
         let names: Vec<_> = subjects.iter().map(|it| it.name()).collect();
-        let all = rounds(subjects.len(), args.rounds, |i| {
-            subjects[i].round(threads as u64, &keys)
-        });
+        let all = rounds(subjects.len(), args.rounds, |i| subjects[i].round(threads as u64, &keys));
         for (name, mops) in names.iter().zip(&all) {
             report.add(record! {
                 "bench": "stampede-speed",

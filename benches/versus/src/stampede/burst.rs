@@ -5,8 +5,8 @@ use crate::heap::Heap;
 use crate::subjects::{Block, block};
 use std::future::pending;
 use std::hint::black_box;
-use std::sync::atomic::{AtomicIsize, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicIsize, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 

@@ -101,8 +101,7 @@ impl<V: Value, S: Blocking<V>> Live for Subject<S, V> {
         let (first, value) = (self.next, self.value);
         if self.work == Work::Hit {
             let share = (READS / threads) as usize;
-            let seconds =
-                together(threads, |i| hit(subject, &keys[i as usize][..share], value));
+            let seconds = together(threads, |i| hit(subject, &keys[i as usize][..share], value));
             return READS as f64 / seconds / 1e6;
         }
         self.next += LOADS;
