@@ -100,13 +100,18 @@ impl Clock {
 
     /// An alarm for a moment; `u64::MAX` never comes.
     pub(crate) fn alarm(&self, at: u64) -> Alarm {
-        Alarm { clock: self.clone(), at, armed: None }
+        let set = || Box::new(Set { clock: self.clone(), at, armed: None });
+        Alarm((at != u64::MAX).then(set))
     }
 }
 
-/// Wakes a task when a moment has come.
+/// Wakes a task when a moment has come, or never. Small: every waiting task has one.
 #[derive(Debug)]
-pub(crate) struct Alarm {
+pub(crate) struct Alarm(Option<Box<Set>>);
+
+/// An alarm that will come.
+#[derive(Debug)]
+struct Set {
     clock: Clock,
     at: u64,
     armed: Option<Armed>,
@@ -122,15 +127,17 @@ enum Armed {
 impl Alarm {
     /// One that never comes.
     pub(crate) fn never() -> Alarm {
-        let clock = Clock(Source::Function(Arc::new(|| Duration::ZERO)));
-        Alarm { clock, at: u64::MAX, armed: None }
+        Alarm(None)
     }
 
     /// Whether the moment has come. If not, the task is woken when it has.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
-        if self.at == u64::MAX {
-            return false;
-        }
+        self.0.as_mut().is_some_and(|set| set.poll(cx))
+    }
+}
+
+impl Set {
+    fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         loop {
             let left = Duration::from_millis(self.at.saturating_sub(self.clock.millis()));
             if left.is_zero() {
@@ -155,7 +162,7 @@ impl Alarm {
     }
 }
 
-impl Drop for Alarm {
+impl Drop for Set {
     fn drop(&mut self) {
         if let (Some(Armed::Manual(number)), Source::Manual(hand)) = (&self.armed, &self.clock.0) {
             let gone: Vec<Sleeper> = {

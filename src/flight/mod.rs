@@ -329,7 +329,8 @@ pub(crate) enum Join<T> {
 pub(crate) struct Participant<T> {
     flight: Arc<Flight<T>>,
     seat: Option<Seat>,
-    note: Option<Note>,
+    /// In a box: only loads inside loads have one.
+    note: Option<Box<Note>>,
     /// The time that it waits is the load's own.
     of_load: bool,
 }
@@ -351,7 +352,8 @@ impl<T: Clone + Send + Sync + 'static> Participant<T> {
     /// Has to be called by a follower before it waits: fails if it would wait for itself.
     pub(crate) fn check_circle(&mut self) -> Result<(), Circle> {
         if nested::is_leading() {
-            self.note = nested::wait_for(&(Arc::clone(&self.flight) as Arc<dyn Leads>))?;
+            let target = Arc::clone(&self.flight) as Arc<dyn Leads>;
+            self.note = nested::wait_for(&target)?.map(Box::new);
         }
         Ok(())
     }

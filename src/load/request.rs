@@ -87,7 +87,8 @@ impl Failed {
 pub(super) struct Follower<V> {
     participant: Participant<Answer<V>>,
     place: Place,
-    stale: Option<Served<V>>,
+    /// In a box, as few have one.
+    stale: Option<Box<Served<V>>>,
     /// How many invalidations of tags there had been.
     joined_at: u64,
     span: Span,
@@ -223,25 +224,26 @@ where
             return Ok(outcome);
         }
         let until = self.until();
-        let done = loop {
-            match self.begin(hash) {
-                Step::Done(done) => break done,
-                Step::Lead(lead, stale) => {
-                    let (participant, stale) = match self.launch(lead, stale, load) {
-                        Ok(launched) => launched,
-                        Err(done) => break done,
-                    };
-                    break self.lead_shared(participant, stale, until).await;
-                }
-                Step::Follow(mut follower) => {
-                    let end = self.wait_async(&mut follower, until).await;
-                    if let Some(told) = self.told(follower, end) {
-                        break told;
-                    }
-                }
+        // No step outlives its statement: what lives across an await is in every waiting task.
+        let (mut participant, stale) = loop {
+            let mut follower = match self.begin(hash) {
+                Step::Done(done) => return done.map_err(|failed| failed.typed()),
+                Step::Lead(lead, stale) => match self.launch(lead, stale, load) {
+                    Ok(launched) => break launched,
+                    Err(done) => return done.map_err(|failed| failed.typed()),
+                },
+                Step::Follow(follower) => follower,
+            };
+            let mut alarm = self.alarm(self.deadline(&mut follower, until));
+            let end = poll_fn(|cx| follower.participant.poll(cx, &mut alarm)).await;
+            if let Some(told) = self.told(follower, end) {
+                return told.map_err(|failed| failed.typed());
             }
         };
-        done.map_err(|failed| failed.typed())
+        let mut alarm = self.alarm(until);
+        let end = poll_fn(|cx| participant.poll(cx, &mut alarm)).await;
+        drop(participant);
+        self.told_of_own(end, stale).map_err(|failed| failed.typed())
     }
 
     /// As [`run_async`](Self::run_async), for a loader that borrows or is not `Send`.
@@ -347,6 +349,7 @@ where
             Claim::Follow(participant, place, stale, joined_at) => {
                 let stale = stale.filter(|served| self.may_cover(served));
                 let span = Span::wait(participant.flight().span().get());
+                let stale = stale.map(Box::new);
                 Step::Follow(Follower { participant, place, stale, joined_at, span })
             }
             Claim::Lead(ticket, key, stale) => {
@@ -426,6 +429,7 @@ where
         end: Result<Answer<V>, Unanswered>,
     ) -> Told<V> {
         let Follower { participant, place, stale, joined_at, .. } = follower;
+        let stale = stale.map(|served| *served);
         drop(participant);
         drop(place);
         match end {
@@ -459,17 +463,12 @@ where
         follower: &mut Follower<V>,
         until: u64,
     ) -> Result<Answer<V>, Unanswered> {
-        let deadline = self.deadline(follower, until);
-        self.wait(&mut follower.participant, deadline).await
+        let mut alarm = self.alarm(self.deadline(follower, until));
+        poll_fn(|cx| follower.participant.poll(cx, &mut alarm)).await
     }
 
-    async fn wait(
-        &self,
-        participant: &mut Participant<Answer<V>>,
-        until: u64,
-    ) -> Result<Answer<V>, Unanswered> {
-        let mut alarm = self.core.engine.clock().alarm(until);
-        poll_fn(|cx| participant.poll(cx, &mut alarm)).await
+    fn alarm(&self, at: u64) -> Alarm {
+        self.core.engine.clock().alarm(at)
     }
 
     /// Whether a load is one that the cache's own threads do.
@@ -527,7 +526,7 @@ where
         lead: Lead<K, V, S>,
         stale: Option<Served<V>>,
         load: impl FnOnce(LoadContext<K, V>) -> F,
-    ) -> Result<(Participant<Answer<V>>, Option<Served<V>>), Result<Outcome<V>, Failed>>
+    ) -> Result<(Participant<Answer<V>>, Option<Box<Served<V>>>), Result<Outcome<V>, Failed>>
     where
         F: Future<Output = R> + Send + 'static,
         R: IntoLoad<V> + 'static,
@@ -556,12 +555,12 @@ where
                 if let Join::Running(second) = flight.join() {
                     spawner.spawn(Box::pin(attend(second)));
                 }
-                Ok((participant, stale))
+                Ok((participant, stale.map(Box::new)))
             }
             (_, stale) => {
                 // Of a flight that is new this finds no circle; it lets others find theirs.
                 let _ = participant.check_circle();
-                Ok((participant, stale))
+                Ok((participant, stale.map(Box::new)))
             }
         }
     }
@@ -573,14 +572,13 @@ where
         clock.alarm(at)
     }
 
-    async fn lead_shared(
+    /// What waiting for a load of its own, that others may drive, means to this caller.
+    fn told_of_own(
         &self,
-        mut participant: Participant<Answer<V>>,
-        stale: Option<Served<V>>,
-        until: u64,
+        end: Result<Answer<V>, Unanswered>,
+        stale: Option<Box<Served<V>>>,
     ) -> Result<Outcome<V>, Failed> {
-        let end = self.wait(&mut participant, until).await;
-        drop(participant);
+        let stale = stale.map(|served| *served);
         match end {
             Ok(answer) => self.answered(answer, Source::Loaded, stale),
             Err(Unanswered::TimedOut) => {
