@@ -20,7 +20,7 @@ use crate::stats::Event;
 use crate::sync::Relaxed;
 use crate::table::reclaim::{self, Guard};
 use crate::table::{Found, Probe};
-use crate::tags::{Stamp, Stamps};
+use crate::tags::{self, Stamp, Stamps};
 
 /// What is to become of a key whose load has ended.
 pub(crate) enum Content<'o, V> {
@@ -91,9 +91,21 @@ where
         let then = |concluded: &Concluded| stored(tell, *concluded);
         let concluded = match content {
             Content::Value(value, options) => {
-                self.store_loaded(hash, key, ticket, value, options, then)
+                match self.store_loaded(hash, key, ticket, value, options, then) {
+                    // Also what is overtaken is not for those who came after the invalidation.
+                    Concluded::NotStored if self.is_outdated(options, ticket) => {
+                        Concluded::Outdated
+                    }
+                    concluded => concluded,
+                }
             }
-            Content::Unchanged(options) => self.keep(hash, key, ticket, options, then),
+            Content::Unchanged(options) => {
+                match self.keep(hash, key, ticket, options, then) {
+                    // Which tags the value had is not known any more.
+                    Concluded::NotStored if self.tags_changed(ticket) => Concluded::Outdated,
+                    concluded => concluded,
+                }
+            }
             Content::Absent(ttl) => self.store_absence(hash, key, ticket, ttl, then),
             Content::Nothing(attempt) => {
                 return self.withdraw(hash, key, ticket, attempt, || tell(Concluded::NotStored));
@@ -268,6 +280,18 @@ where
                 return self.retire_extra(old, guard);
             }
         }
+    }
+
+    /// Whether any tag was invalidated after the load had begun.
+    fn tags_changed(&self, ticket: &Ticket<V>) -> bool {
+        self.tags.invalidations_so_far() > ticket.invalidations
+    }
+
+    /// Whether one of these tags was invalidated after the load had begun.
+    fn is_outdated(&self, options: &InsertOptions, ticket: &Ticket<V>) -> bool {
+        !options.tags.is_empty()
+            && self.tags_changed(ticket)
+            && self.tags.changed(&tags::stamps(&self.tags, &options.tags), ticket.invalidations)
     }
 
     /// Whether one of a state's tags was invalidated after the load had begun.

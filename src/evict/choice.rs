@@ -1,5 +1,7 @@
 //! Choosing what to evict.
 
+use std::cell::Cell as StdCell;
+
 use arrayvec::ArrayVec;
 
 use super::ghost::{self, Id};
@@ -17,15 +19,25 @@ const CLAMPED: u8 = 22;
 const PROMOTE: u8 = 1;
 /// How many units younger an entry of main counts for each use.
 const CREDIT: u8 = 3;
-/// How many entries a hand looks at before it chooses.
-const SAMPLE: usize = 12;
-/// Buckets that a hand looks at beyond that for an entry of the small region, while that is over its
-/// share: a scan must not wear main down for want of one in a sample.
-const FURTHER: usize = 3;
+/// How far a hand looks before it chooses.
+#[derive(Clone, Copy)]
+struct Effort {
+    /// Entries.
+    sample: usize,
+    /// Buckets beyond that for an entry of the small region, while that is over its share: a scan must
+    /// not wear main down for want of one in a sample.
+    further: usize,
+}
+
+/// Where each further bucket costs a cache miss.
+const LARGE: Effort = Effort { sample: 8, further: 1 };
+/// In a table of at most [`CACHED`] buckets of 64 bytes, which mostly is in a core's own cache.
+const SMALL: Effort = Effort { sample: 12, further: 3 };
+const CACHED: usize = 16 << 10;
 /// Entries of a chain, at most.
 const CHAIN: usize = 24;
-/// Room for a sample that a full chain overfills, and one chain more.
-const ROOM: usize = SAMPLE + 2 * CHAIN;
+/// Room for a sample that full chains overfill.
+const ROOM: usize = 12 + 2 * CHAIN;
 /// Entries that may be spared (promoted, or counted down) before one is evicted regardless.
 const SPARED: usize = 24;
 /// Entries that may be counted down for a key that returned, before it is held to be worth no more than
@@ -34,11 +46,33 @@ const SPARED_FOR_RETURNED: usize = 3;
 
 type Sample<'g, N> = ArrayVec<Sampled<'g, N>, ROOM>;
 
-/// What a sample says, apart from its order.
+/// What is learnt of a sample while it is gathered. Without branches: they could not be predicted.
+#[derive(Default)]
 struct Survey {
-    has_small: bool,
-    /// The entry of main that is next to go.
-    main: Option<Policy>,
+    small: StdCell<u32>,
+    /// Rank, age stamp and uses of the entry of main that is next to go; zero if there is none.
+    main: StdCell<u32>,
+}
+
+impl Survey {
+    #[inline]
+    fn note(&self, policy: Policy, rank: u8) {
+        let is_main = u32::from(policy.is_main());
+        let bits =
+            u32::from(rank) << 7 | u32::from(policy.age()) << 2 | u32::from(policy.frequency());
+        self.small.set(self.small.get() + 1 - is_main);
+        self.main.set(self.main.get().max(bits * is_main));
+    }
+
+    fn has_small(&self) -> bool {
+        self.small.get() > 0
+    }
+
+    /// Age stamp and uses of the entry of main that is next to go.
+    fn main(&self) -> Option<(u8, u8)> {
+        let bits = self.main.get();
+        (bits > 0).then_some((bits as u8 >> 2 & (AGES - 1), bits as u8 & 3))
+    }
 }
 
 /// One eviction in progress.
@@ -82,19 +116,20 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
         let (mut empty, mut steered) = (0, false);
         loop {
             let small_first = self.evict.small_is_over(self.guard);
-            let looked_at = self.gather(&mut sample, small_first);
+            let survey = Survey::default();
+            let looked_at = self.gather(&mut sample, small_first, &survey);
             if self.judge.may_be_dead() {
                 let dead = self.take_dead(&mut sample);
                 if dead.is_some() {
                     return dead;
                 }
             }
-            let survey = self.survey(&sample);
-            if small_first && !survey.has_small {
+            if small_first && !survey.has_small() {
                 self.look_at_recent(&mut sample);
             }
-            if let Some(main) = survey.main.filter(|_| !steered) {
-                self.steer(main);
+            if let Some((stamp, uses)) = survey.main().filter(|_| !steered) {
+                let (hand, own) = self.evict.hands.of(self.guard.stripe());
+                self.evict.share.evicting(uses, distance(self.now, stamp), &hand.pull, own);
                 steered = true;
             }
             let mut met = false;
@@ -119,90 +154,60 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
         }
     }
 
-    /// Fills a sample; returns how many buckets were looked at.
+    /// Fills a sample from the next buckets; returns how many were looked at.
     #[inline]
-    fn gather(&self, sample: &mut Sample<'g, N>, small_first: bool) -> usize {
+    fn gather(&self, sample: &mut Sample<'g, N>, small_first: bool, survey: &Survey) -> usize {
         let buckets = self.map.buckets(self.guard);
-        let mut looked_at = 0;
-        while sample.len() < SAMPLE && looked_at <= buckets {
-            self.look(sample, small_first);
+        let effort = if buckets <= CACHED { SMALL } else { LARGE };
+        let (mut looked_at, mut further) = (0, 0);
+        let now = self.now;
+        let mut position = self.hand.position(self.guard);
+        let rank_and_note = |policy| {
+            let rank = rank(policy, now, small_first);
+            survey.note(policy, rank);
+            rank
+        };
+        while looked_at <= buckets {
+            if sample.len() >= effort.sample {
+                if !small_first || survey.has_small() || further == effort.further {
+                    break;
+                }
+                further += 1;
+            }
+            position = self.map.sample(position, sample, rank_and_note, self.guard);
             looked_at += 1;
         }
-        if small_first {
-            let most = (looked_at + FURTHER).min(buckets + 1);
-            while looked_at < most && sample.len() < ROOM - CHAIN && !self.survey(sample).has_small
-            {
-                self.look(sample, small_first);
-                looked_at += 1;
-            }
-        }
+        self.hand.position.store(position, Relaxed);
         looked_at
     }
 
-    /// Adds the entries of the next bucket to a sample, each with its rank.
-    #[inline]
-    fn look(&self, sample: &mut Sample<'g, N>, small_first: bool) {
-        let position = self.hand.position(self.guard);
-        let next = self.look_at(position, sample, small_first);
-        self.hand.position.store(next, Relaxed);
-    }
-
-    #[inline]
-    fn look_at(&self, position: u64, sample: &mut Sample<'g, N>, small_first: bool) -> u64 {
-        let now = self.now;
-        self.map.sample(position, sample, |policy| rank(policy, now, small_first), self.guard)
-    }
-
-    /// Adds the buckets of this thread's last new entries, until there is one of the small region.
+    /// Adds the buckets of this thread's last new entries, until there is another one of the small
+    /// region.
     #[cold]
+    #[inline(never)]
     fn look_at_recent(&self, sample: &mut Sample<'g, N>) {
+        let now = self.now;
         while let Some(hash) = self.hand.recent.take() {
             sample.truncate(ROOM - CHAIN);
             let buckets = self.map.buckets(self.guard) as u128;
             let position = ((u128::from(hash) * buckets) >> 64) as u64;
-            self.look_at(position, sample, true);
-            if self.survey(sample).has_small {
+            self.map.sample(position, sample, |policy| rank(policy, now, true), self.guard);
+            let is_other =
+                |sampled: &Sampled<'g, N>| !sampled.policy().is_main() && !sampled.is(self.protect);
+            if sample.iter().any(is_other) {
                 return;
             }
         }
     }
 
-    #[inline]
-    fn survey(&self, sample: &Sample<'g, N>) -> Survey {
-        let mut survey = Survey { has_small: false, main: None };
-        let mut highest = 0;
-        for sampled in sample {
-            let policy = sampled.policy();
-            if sampled.is(self.protect) {
-                continue;
-            }
-            if !policy.is_main() {
-                survey.has_small = true;
-            } else if sampled.rank() > highest {
-                highest = sampled.rank();
-                survey.main = Some(policy);
-            }
-        }
-        survey
-    }
-
-    /// Tells the small region's share what main would lose.
-    fn steer(&self, main: Policy) {
-        let (hand, own) = self.evict.hands.of(self.guard.stripe());
-        let units = distance(self.now, main.age());
-        self.evict.share.evicting(main.frequency(), units, &hand.pull, own);
-    }
-
     /// Takes the entry of the highest rank out of the sample.
     #[inline]
     fn choose(sample: &mut Sample<'g, N>) -> Option<Sampled<'g, N>> {
-        let mut best = (0, usize::MAX);
-        for (index, sampled) in sample.iter().enumerate() {
-            if sampled.rank() > best.0 {
-                best = (sampled.rank(), index);
-            }
-        }
-        sample.swap_pop(best.1)
+        // The index with the rank, so that the maximum needs no branch.
+        let keys =
+            sample.iter().enumerate().map(|(index, s)| u32::from(s.rank()) << 8 | index as u32);
+        let best = keys.fold(0, u32::max);
+        sample.swap_pop((best & 0xFF) as usize)
     }
 
     /// Whether the protected entry, which came back to main, is worth no more than the one of main that

@@ -41,6 +41,11 @@ impl Id {
     }
 }
 
+/// One in each lane.
+const EACH: u64 = 0x0001_0001_0001_0001;
+/// The highest bit of each lane.
+const HIGH: u64 = EACH << 15;
+
 fn lane(word: u64, lane: u32) -> u64 {
     word >> (16 * lane) & 0xFFFF
 }
@@ -53,10 +58,31 @@ fn age_of(ghost: u64) -> u8 {
     (ghost >> 11) as u8 % AGES
 }
 
+/// Whether any lane may hold a ghost of this key; never false if one does.
+#[inline]
+fn may_hold(word: u64, id: Id) -> bool {
+    // A lane of zero borrows from its highest bit when one is taken off it.
+    let differences = (word ^ (EACH * id.bits())) & (EACH * ID);
+    differences.wrapping_sub(EACH) & !differences & HIGH != 0
+}
+
+/// In each lane how old its ghost is, or [`AGES`] and more if it is empty.
+#[inline]
+fn ages(word: u64, now: u8) -> u64 {
+    let most = u64::from(AGES - 1);
+    let stamps = (word >> 11) & (EACH * most);
+    let ages = (EACH * (u64::from(AGES) + u64::from(now)) - stamps) & (EACH * most);
+    let used = (((word & !HIGH) + !HIGH) | word) & HIGH;
+    ages | ((used ^ HIGH) >> (15 - AGES.trailing_zeros()))
+}
+
 /// How many units of age ago a key was evicted, if that was lately; forgets that it was.
 pub(super) fn take(words: &[AtomicU64], id: Id, now: u8) -> Option<u8> {
     for index in id.words() {
         let word = words[index].load(Relaxed);
+        if !may_hold(word, id) {
+            continue;
+        }
         for position in 0..LANES {
             let ghost = lane(word, position);
             let age = distance(now, age_of(ghost));
@@ -71,20 +97,18 @@ pub(super) fn take(words: &[AtomicU64], id: Id, now: u8) -> Option<u8> {
 
 /// Notes that a key was evicted, in the place of the oldest ghost of its two words.
 pub(super) fn put(words: &[AtomicU64], id: Id, now: u8) {
-    let mut oldest = (0, 0, 0, 0);
-    for index in id.words() {
-        let word = words[index].load(Relaxed);
-        for position in 0..LANES {
-            let ghost = lane(word, position);
-            let age = if ghost == 0 { AGES } else { distance(now, age_of(ghost)) };
-            if age >= oldest.0 {
-                oldest = (age, index, word, position);
-            }
-        }
-    }
-    let (_, index, word, position) = oldest;
+    let [first, second] = id.words();
+    let pair = [words[first].load(Relaxed), words[second].load(Relaxed)];
+    let [first_ages, second_ages] = pair.map(|word| ages(word, now));
+    // Each lane's age, and below it where it is.
+    let place = |position: u32| {
+        let first = lane(first_ages, position) << 3 | u64::from(position);
+        first.max(lane(second_ages, position) << 3 | u64::from(LANES + position))
+    };
+    let oldest = (0..LANES).map(place).max().unwrap_or(0) as u32 % (2 * LANES);
+    let (which, position) = ((oldest / LANES) as usize, oldest % LANES);
     let ghost = u64::from(now) << 11 | id.bits();
-    words[index].store(with_lane(word, position, ghost), Relaxed);
+    words[[first, second][which]].store(with_lane(pair[which], position, ghost), Relaxed);
 }
 
 #[cfg(all(test, not(seawall_loom)))]
@@ -126,5 +150,27 @@ mod tests {
         let kept: Vec<u8> =
             (0..12).filter(|&age| take(&words, Id::new(4, 14 * age + 1), 12).is_some()).collect();
         assert_eq!(kept, [4, 5, 6, 7, 8, 9, 10, 11]);
+    }
+
+    #[test]
+    fn lanes_are_judged_together_as_they_are_one_by_one() {
+        let mut word = 0x9E37_79B9_7F4A_7C15_u64;
+        for step in 0..10_000_u64 {
+            word = word.rotate_left(7).wrapping_mul(0xD134_2543_DE82_EF95).wrapping_add(step);
+            let word = if step % 3 == 0 { with_lane(word, (step / 3 % 4) as u32, 0) } else { word };
+            let now = (step % 32) as u8;
+            for position in 0..LANES {
+                let ghost = lane(word, position);
+                let together = lane(ages(word, now), position);
+                if ghost == 0 {
+                    assert!(together >= u64::from(AGES));
+                } else {
+                    assert_eq!(together, u64::from(distance(now, age_of(ghost))));
+                    let id = Id::new((ghost >> 8 & 7) as usize, ghost as u8);
+                    assert!(may_hold(word, id));
+                }
+            }
+        }
+        assert!(!may_hold(0x0102_0304_0506_0708, Id::new(7, 7)));
     }
 }

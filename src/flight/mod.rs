@@ -454,21 +454,15 @@ impl<T> Flight<T> {
 
 impl<T> Drop for Participant<T> {
     fn drop(&mut self) {
-        if self.flight.word.phase() == Phase::Done {
-            // Nobody joins any more and nobody counts; the seat goes with the flight.
+        // Of a flight that has ended nobody takes a free seat, and nobody counts who is left; the seat goes
+        // with it. All leave at the same time: the less they write to what they share, the better.
+        if self.flight.phase() != Phase::Running {
             return;
         }
-        // Of a flight that has ended nobody takes a free place, and nobody counts who is left. All of them
-        // leave at the same time: the less they write to what they share, the better.
-        let running = self.flight.phase() == Phase::Running;
         if let Some(seat) = self.seat.take() {
-            if running {
-                self.flight.waiters.remove(seat);
-            } else {
-                self.flight.waiters.forget(&seat);
-            }
+            self.flight.waiters.remove(seat);
         }
-        if running && self.flight.word.leave() {
+        if self.flight.word.leave() {
             let load = self.flight.lock().take();
             drop(load);
         }

@@ -96,12 +96,6 @@ impl Waiters {
         self.free.fetch_add(1, Relaxed);
     }
 
-    /// Wakes a waiter no more; its place stays taken.
-    pub(super) fn forget(&self, seat: &Seat) {
-        // SAFETY: as above.
-        drop(unsafe { seat.0.as_ref() }.waker.take());
-    }
-
     /// Takes a free place, if a short search finds one: those who wait briefly for a load that hangs
     /// must not make the list grow without end.
     fn reuse(&self) -> Option<NonNull<Place>> {
