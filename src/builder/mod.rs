@@ -71,7 +71,7 @@ impl<K, V> Builder<K, V> {
             time_to_idle: None,
             jitter: 0.0,
             early_refresh: Duration::ZERO,
-            small_share: 0.1,
+            small_share: 0.05,
             clock: None,
             hasher: ahash::RandomState::new(),
             origin: Origin::new(),
@@ -165,9 +165,10 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// The share of the budget for entries that have not proved their worth; 0.1 by default. Every new
-    /// entry is let in, however popular others are; it stays if it is used, or comes back soon after it was
-    /// evicted.
+    /// The share of the budget for entries that have not proved their worth, to begin with; 0.05 by default. It
+    /// follows what the cache sees: it grows while keys come back just after they were evicted from it, and shrinks while
+    /// what has to go for it is in use. Every new entry is let in, however popular others are; it stays if
+    /// it is used, or comes back soon after it was evicted.
     pub fn small_share(mut self, fraction: f64) -> Self {
         self.small_share = fraction;
         self
