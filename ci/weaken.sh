@@ -20,7 +20,7 @@ export RUSTFLAGS='--cfg seawall_loom'
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cp -R src Cargo.toml Cargo.lock README.md "$work"
+cp -R src tests Cargo.toml Cargo.lock README.md "$work"
 mkdir "$work/benches"
 cp benches/*.rs "$work/benches"
 
@@ -192,6 +192,65 @@ mutant 'state: CAS Relaxed' node.rs 1 \
     'self.state.compare_exchange(old, new, AcqRel, Relaxed)' \
     'self.state.compare_exchange(old, new, Relaxed, Relaxed)' \
     2 'survives: a block is plain memory, which loom does not watch' loom_two_marks loom_a_mark
+
+# Orderings of flights.
+
+mutant 'flight: finish Relaxed' flight/word.rs 1 \
+    'self.0.compare_exchange(word, word | DONE | shared, AcqRel, Acquire)' \
+    'self.0.compare_exchange(word, word | DONE | shared, crate::sync::Relaxed, Acquire)' \
+    2 fails loom_flight_who_joins loom_flight_two_who_join
+
+mutant 'flight: load of the phase Relaxed' flight/word.rs 1 \
+    'phase_of(self.0.load(Acquire))' \
+    'phase_of(self.0.load(crate::sync::Relaxed))' \
+    2 fails loom_flight_who_joins loom_flight_two_who_join
+
+mutant 'flight: join looks, then counts' flight/word.rs 1 \
+    'match self.0.compare_exchange(word, word + 1, AcqRel, Acquire) {' \
+    'match Ok::<u64, u64>(self.0.fetch_add(1, AcqRel)) {' \
+    2 fails loom_flight_nobody_joins loom_flight_who_joined
+
+mutant 'waiters: push Relaxed' flight/waiters.rs 1 \
+    'self.head.compare_exchange(head, place, AcqRel, Relaxed)' \
+    'self.head.compare_exchange(head, place, Relaxed, Relaxed)' \
+    2 fails loom_flight_no_wake loom_flight_two_who_join
+
+mutant 'waiters: the walker only loads' flight/waiters.rs 1 \
+    'while let Err(now) = self.head.compare_exchange(at, at, AcqRel, Acquire) {' \
+    'while let Err(now) = Ok::<_, *mut Place>(at) {' \
+    2 fails loom_flight_no_wake
+
+mutant 'waiters: a place is freed Relaxed' flight/waiters.rs 1 \
+    'place.taken.store(false, Release)' \
+    'place.taken.store(false, Relaxed)' \
+    2 'survives: the waker of a place has an order of its own, and nothing else is in it' loom_flight_no_wake loom_flight_a_free loom_flight_a_seat
+
+mutant 'drive: a look after unlocking only loads' flight/mod.rs 1 \
+    'if self.due.compare_exchange(false, false, AcqRel, Acquire).is_err() {' \
+    'if self.due.load(Acquire) {' \
+    2 fails loom_flight_a_load
+
+mutant 'drive: no look after unlocking' flight/mod.rs 1 \
+    'if self.due.compare_exchange(false, false, AcqRel, Acquire).is_err() {' \
+    'if false {' \
+    2 fails loom_flight_a_load
+
+mutant 'install: nobody is woken' flight/mod.rs 1 \
+    'self.shared.store(true, Release);
+        // Who' \
+    'self.shared.store(true, Release);
+        if true {
+            return;
+        }
+        // Who' \
+    2 fails loom_flight_who_came_before
+
+# What a load publishes.
+
+mutant 'fill: swap of the state Relaxed' node.rs 1 \
+    'let old = self.state.swap(state.into_raw(), AcqRel);' \
+    'let old = self.state.swap(state.into_raw(), Relaxed);' \
+    2 fails loom_flight_what_is_published
 
 # Steps of the protocol.
 

@@ -375,7 +375,8 @@ impl<T: Clone + Send + Sync + 'static> Participant<T> {
     /// nobody wanted.
     fn late(&self) -> Result<T, Unanswered> {
         if self.of_load {
-            self.flight.due.store(true, Release);
+            // ORDERING (D2): as in `wake`.
+            self.flight.due.swap(true, AcqRel);
             self.flight.drive();
         }
         self.look().unwrap_or(Err(Unanswered::TimedOut))

@@ -5,7 +5,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Poll, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use loom::future::block_on;
 use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -264,20 +264,17 @@ fn loom_flight_a_seat_changes_hands_while_all_are_woken() {
     });
 }
 
-/// A loader that waits for a flag.
+/// A loader that yields once, if it is told to, and waits for a flag.
 struct Origin {
     up: AtomicBool,
+    yields: AtomicBool,
     waker: AtomicWaker,
-    polls: AtomicUsize,
 }
 
 impl Origin {
-    fn new() -> Arc<Origin> {
-        Arc::new(Origin {
-            up: AtomicBool::new(false),
-            waker: AtomicWaker::new(),
-            polls: AtomicUsize::new(0),
-        })
+    fn new(yields: bool) -> Arc<Origin> {
+        let (up, yields) = (AtomicBool::new(false), AtomicBool::new(yields));
+        Arc::new(Origin { up, yields, waker: AtomicWaker::new() })
     }
 
     fn come_up(&self) {
@@ -288,7 +285,10 @@ impl Origin {
     fn load(self: &Arc<Self>, flight: &Arc<Flight<u32>>) -> LoadFuture {
         let (origin, flight) = (Arc::clone(self), Arc::downgrade(flight));
         Box::pin(poll_fn(move |cx| {
-            origin.polls.fetch_add(1, Relaxed);
+            if origin.yields.swap(false, Relaxed) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             origin.waker.register(cx.waker());
             if !origin.up.load(Relaxed) {
                 return Poll::Pending;
@@ -303,7 +303,7 @@ impl Origin {
 #[test]
 fn loom_flight_two_drive_one_load() {
     model(|| {
-        let (flight, origin) = (Flight::new(0), Origin::new());
+        let (flight, origin) = (Flight::new(0), Origin::new(false));
         flight.install(origin.load(&flight));
         let follower = spawn(&flight, |flight| assert_eq!(join(flight), Ok(7)));
         let waker = spawn(&origin, |origin| origin.come_up());
@@ -314,29 +314,37 @@ fn loom_flight_two_drive_one_load() {
 }
 
 /// The first caller polls once and goes; whoever stays drives the load on.
+fn hand_over(origin: &Arc<Origin>) {
+    let flight = Flight::new(0);
+    flight.install(origin.load(&flight));
+    let Join::Running(second) = flight.join() else { unreachable!() };
+    let follower = thread::spawn(move || assert_eq!(wait(second), Ok(7)));
+    let waker = spawn(origin, |origin| origin.come_up());
+    let mut first = Arc::clone(&flight).first();
+    let woken = Woken::new();
+    let mut never = Alarm::never();
+    let _ = first.poll(&mut Context::from_waker(&woken.waker()), &mut never);
+    drop(first);
+    follower.join().unwrap();
+    waker.join().unwrap();
+}
+
 #[test]
 fn loom_flight_a_load_is_handed_over() {
-    model(|| {
-        let (flight, origin) = (Flight::new(0), Origin::new());
-        flight.install(origin.load(&flight));
-        let Join::Running(second) = flight.join() else { unreachable!() };
-        let follower = thread::spawn(move || assert_eq!(wait(second), Ok(7)));
-        let waker = spawn(&origin, |origin| origin.come_up());
-        let mut first = Arc::clone(&flight).first();
-        let mut never = Alarm::never();
-        let woken = Woken::new();
-        let _ = first.poll(&mut std::task::Context::from_waker(&woken.waker()), &mut never);
-        drop(first);
-        follower.join().unwrap();
-        waker.join().unwrap();
-    });
+    model(|| hand_over(&Origin::new(false)));
+}
+
+/// It is due again at once: the first caller holds it a second time when it is woken from outside.
+#[test]
+fn loom_flight_a_load_that_yields_is_handed_over() {
+    model(|| hand_over(&Origin::new(true)));
 }
 
 /// Who joins before there is a future is woken when there is one, and drives it.
 #[test]
 fn loom_flight_who_came_before_the_future_drives_it() {
     model(|| {
-        let (flight, origin) = (Flight::new(0), Origin::new());
+        let (flight, origin) = (Flight::new(0), Origin::new(false));
         origin.come_up();
         let Join::Running(second) = flight.join() else { unreachable!() };
         let follower = thread::spawn(move || assert_eq!(wait(second), Ok(7)));
