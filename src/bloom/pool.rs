@@ -124,6 +124,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes hours")]
     fn a_filter_that_grows_slowly_neither_runs_out_of_places_nor_of_memory() {
         let (pool, mut used) = Pool::new(Filter::new(&sized(100)).unwrap());
         let mut items = 100;
