@@ -133,14 +133,11 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
                 steered = true;
             }
             let mut met = false;
-            while let Some(mut next) = Self::choose(&mut sample) {
+            while let Some(next) = Self::choose(&mut sample) {
                 if next.is(self.protect) {
                     continue;
                 }
                 met = true;
-                if let Some(policy) = clamped(next.policy(), self.now) {
-                    next.stamp(policy);
-                }
                 if !small_first && self.is_refused(next.policy()) {
                     self.demote_returned();
                     sample.clear();
@@ -217,14 +214,12 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
     /// would have to go for it.
     ///
     /// It was used once in as many units as it was away. The other is credited with half a use beyond
-    /// what was counted, and stays if it was used at least three quarters as often. Not if its stamp is
-    /// very old: it may have been dead for long, and is counted down as in any other eviction.
+    /// what was counted, and stays if it was used at least three quarters as often.
     fn is_refused(&self, policy: Policy) -> bool {
         let Some((_, away)) = self.returned else { return false };
         let (uses, units) = (policy.frequency(), distance(self.now, policy.age()));
         let often = 2 * (2 * u16::from(uses) + 1) * u16::from(away.max(1)) >= 3 * u16::from(units);
-        policy.is_main()
-            && (often && units < CLAMPED || uses > 0 && self.spared >= SPARED_FOR_RETURNED)
+        policy.is_main() && (often || uses > 0 && self.spared >= SPARED_FOR_RETURNED)
     }
 
     /// Moves the protected entry, which came back to main, to the small region.
@@ -252,7 +247,10 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
     }
 
     /// Evicts an entry, unless it deserves to stay or is not to be had any more.
-    fn evict_or_spare(&mut self, next: Sampled<'g, N>) -> Option<Victim<'g, N>> {
+    fn evict_or_spare(&mut self, mut next: Sampled<'g, N>) -> Option<Victim<'g, N>> {
+        if let Some(policy) = clamped(next.policy(), self.now) {
+            next.stamp(policy);
+        }
         let found = next.found(self.guard);
         // A small cache is gone round several times before all uses are counted down.
         if self.spared < SPARED && self.spare(&found) {
