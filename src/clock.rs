@@ -8,6 +8,10 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_timer::Delay;
+#[cfg(not(miri))]
+pub(crate) use quanta::Instant;
+#[cfg(miri)]
+pub(crate) use std::time::Instant;
 
 use crate::sync::{AcqRel, Acquire, AtomicU64, Relaxed, Release};
 
@@ -323,13 +327,13 @@ impl SystemClock {
 #[cfg(miri)]
 #[derive(Clone)]
 struct SystemClock {
-    start: std::time::Instant,
+    start: Instant,
 }
 
 #[cfg(miri)]
 impl SystemClock {
     fn new() -> Self {
-        SystemClock { start: std::time::Instant::now() }
+        SystemClock { start: Instant::now() }
     }
 
     fn millis(&self) -> u64 {

@@ -9,85 +9,46 @@
 use std::hash::{BuildHasher, Hash};
 use std::ptr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use equivalent::Equivalent;
 
-use super::{After, Engine, Judgement, View};
-use crate::answer::{Answer, KeyFlight};
-use crate::flight::{Circle, Join, Participant, Phase};
+use super::{After, Ask, Claim, Engine, Judgement, Served, Ticket, Why};
+use crate::answer::KeyFlight;
+use crate::flight::{Circle, Join, Phase};
 use crate::freshness::{Deadlines, Freshness, Generation, NEVER};
-use crate::guard::{Attempt, Place, Priority, Refusal};
-use crate::listener::RemovalCause;
+use crate::guard::Attempt;
 use crate::node::{self, Extra, Initial, Node};
 use crate::table::reclaim::Guard;
 use crate::table::word::Policy;
-use crate::table::{Commit, Found, Owned, Probe};
+use crate::table::{Commit, Found, Owned, Probe, Vacant};
 use crate::tags::Stamps;
 
-/// What a caller wants.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
-    pub(crate) priority: Priority,
-    /// Load also if the value is fresh.
-    pub(crate) refresh: bool,
+/// What a caller asks for, and how to make the key its own.
+struct Wanted<'c, K> {
+    ask: Ask,
+    own: &'c dyn Fn() -> K,
 }
 
-/// Why a load is begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
-    Missing,
-    Expired,
-    Stale,
-    StaleOnError,
-    Early,
-    Asked,
+/// An entry that a claim found.
+struct Sight<'e, K, V> {
+    hash: u64,
+    found: Found<'e, Node<K, V>>,
+    judgement: Judgement<'e, V>,
+    /// Taken before the entry was judged: if all are invalidated meanwhile, the state that it is given
+    /// must be outdated too.
+    generation: Generation,
+    now: u64,
+    /// The flight that holds the key.
+    running: Option<&'e Arc<KeyFlight<V>>>,
 }
 
-/// A copy of a value that may be served.
-#[derive(Clone, Debug)]
-pub(crate) struct Served<V> {
-    pub(crate) value: V,
-    pub(crate) freshness: Freshness,
-    pub(crate) age: Option<Duration>,
-    pub(crate) version: Option<u64>,
-    /// From when on it may not even stand in for an error.
-    pub(crate) dead_at: u64,
-}
-
-/// The right to answer a key's flight.
-pub(crate) struct Ticket<V> {
-    pub(crate) flight: Arc<KeyFlight<V>>,
-    /// When the load began: the number of `invalidate_all`s and of tags' invalidations.
-    pub(super) generation: Generation,
-    pub(crate) invalidations: u64,
-    /// The attempt before this one.
-    pub(crate) attempt: Option<Attempt>,
-    pub(crate) why: Why,
-}
-
-impl<V> Drop for Ticket<V> {
-    fn drop(&mut self) {
-        // A ticket that got lost before there was a lead (a listener's panic) leaves a place that the next
-        // caller takes over.
-        self.flight.close();
+impl<K, V> Sight<'_, K, V> {
+    /// Whether it is a remembered absence.
+    fn is_absence(&self) -> bool {
+        self.judgement.state.content() == node::Content::Absent
+            && self.judgement.freshness == Freshness::Fresh
+            && !self.found.is_pending()
     }
-}
-
-/// What a caller of get-or-load has to do.
-pub(crate) enum Claim<K, V> {
-    Hit(Served<V>),
-    Absent,
-    /// Serve this; a load is not wanted now, for a reason: a refusal, or that one is going on.
-    Stale(Served<V>, Option<Refusal>),
-    /// Load the key. With a stale value: serve that meanwhile, or if the load fails.
-    Lead(Ticket<V>, K, Option<Served<V>>),
-    /// Wait. With a stale value, to serve if the load fails; and with how many invalidations of tags there
-    /// had been.
-    Follow(Participant<Answer<V>>, Place, Option<Served<V>>, u64),
-    Done(Answer<V>),
-    Refused(Refusal),
-    Circle,
 }
 
 impl<K, V, S> Engine<K, V, S>
@@ -107,88 +68,109 @@ where
         Q: Equivalent<K> + ?Sized,
         V: Clone + Send + Sync + 'static,
     {
+        let wanted = Wanted { ask, own: &|| own(key) };
+        let eq = |node: &Node<K, V>| key.equivalent(node.key());
         self.operate(|guard, after| {
-            loop {
-                let now = self.now();
-                let eq = |node: &Node<K, V>| key.equivalent(node.key());
+            let claim = loop {
                 let claim = match self.probe(hash, eq, guard, after) {
                     Probe::Vacant(vacant) => {
-                        if let Some(refusal) = self.limits.would_refuse(ask.priority, now) {
-                            return Claim::Refused(refusal);
-                        }
-                        // User code runs before the claim: nothing may come between that and the lead.
-                        let mine = own(key);
-                        let (ticket, node) = self.pending(own(key), None, Why::Missing, now);
-                        match self.map.commit(&vacant, node, Policy::PENDING, guard) {
-                            Commit::Done(_) => Some(Claim::Lead(ticket, mine, None)),
-                            Commit::Lost(_) => None,
-                            // All of the chain are being loaded: alone, then, and not stored.
-                            Commit::Full(_) if !self.make_room(hash, guard, after) => {
-                                Some(Claim::Lead(ticket, mine, None))
-                            }
-                            Commit::Full(_) => None,
-                        }
+                        self.claim_vacant(hash, &vacant, &wanted, guard, after)
                     }
-                    Probe::Found(found) => {
-                        // Taken before the entry is judged: if all are invalidated meanwhile, the state
-                        // that it is given must be outdated too.
-                        let generation = self.generation();
-                        let judgement = self.judge_timed(found.node(), guard);
-                        if judgement.state.flight().is_some_and(|it| it.phase() == Phase::Done) {
-                            // A load takes its flight out of a node that stays before it answers.
-                            continue;
-                        }
-                        let running = judgement
-                            .state
-                            .flight()
-                            .filter(|flight| !judgement.invalid && self.holds(flight, now));
-                        let own = || own(key);
-                        if judgement.has_value() {
-                            self.claim_live(
-                                hash, &found, judgement, generation, running, &own, ask, now, guard,
-                            )
-                        } else if Self::is_absence(&found, &judgement) && !ask.refresh {
-                            Some(Claim::Absent)
-                        } else if let Some(flight) = running {
-                            self.follow(flight, None)
-                        } else if Self::is_absence(&found, &judgement) {
-                            match self.limits.would_refuse(ask.priority, now) {
-                                Some(refusal) => Some(Claim::Refused(refusal)),
-                                None => self
-                                    .attach(
-                                        hash,
-                                        &found,
-                                        judgement,
-                                        generation,
-                                        Why::Asked,
-                                        &own,
-                                        now,
-                                        guard,
-                                    )
-                                    .map(|(ticket, mine)| Claim::Lead(ticket, mine, None)),
-                            }
-                        } else {
-                            self.claim_dead(&found, judgement, &own, ask, now, guard, after)
-                        }
-                    }
+                    Probe::Found(found) => self.claim_found(hash, found, &wanted, guard, after),
                 };
                 if let Some(claim) = claim {
-                    if let (Claim::Lead(ticket, ..), true) = (&claim, after.runs_user_code()) {
-                        // What the listener is told of is this load's doing: if it asks for the key, it
-                        // asks for itself.
-                        after.leading = Some(ticket.flight.leading());
-                    }
-                    return claim;
+                    break claim;
                 }
+            };
+            if let (Claim::Lead(ticket, ..), true) = (&claim, after.runs_user_code()) {
+                // What the listener is told of is this load's doing: if it asks for the key, it asks for
+                // itself.
+                after.leading = Some(ticket.flight.leading());
             }
+            claim
         })
     }
 
-    /// Whether what was found is a remembered absence.
-    fn is_absence(found: &Found<'_, Node<K, V>>, judgement: &Judgement<'_, V>) -> bool {
-        judgement.state.content() == node::Content::Absent
-            && judgement.freshness == Freshness::Fresh
-            && !found.is_pending()
+    /// About a key that is not there. `None`: look again.
+    fn claim_vacant<'e>(
+        &'e self,
+        hash: u64,
+        vacant: &Vacant<'e>,
+        wanted: &Wanted<'_, K>,
+        guard: &'e Guard,
+        after: &mut After<'_, K, V, S>,
+    ) -> Option<Claim<K, V>>
+    where
+        V: Send + Sync + 'static,
+    {
+        let now = self.now();
+        if let Some(refusal) = self.limits.would_refuse(wanted.ask.priority, now) {
+            return Some(Claim::Refused(refusal));
+        }
+        // User code runs before the claim: nothing may come between that and the lead.
+        let mine = (wanted.own)();
+        let (ticket, node) = self.pending((wanted.own)(), None, Why::Missing, now);
+        match self.map.commit(vacant, node, Policy::PENDING, guard) {
+            Commit::Done(_) => Some(Claim::Lead(ticket, mine, None)),
+            Commit::Lost(_) => None,
+            // All of the chain are being loaded: alone, then, and not stored.
+            Commit::Full(_) if !self.make_room(hash, guard, after) => {
+                Some(Claim::Lead(ticket, mine, None))
+            }
+            Commit::Full(_) => None,
+        }
+    }
+
+    /// About a key that is there, in whatever state. `None`: look again.
+    fn claim_found<'e>(
+        &'e self,
+        hash: u64,
+        found: Found<'e, Node<K, V>>,
+        wanted: &Wanted<'_, K>,
+        guard: &'e Guard,
+        after: &mut After<'_, K, V, S>,
+    ) -> Option<Claim<K, V>>
+    where
+        V: Clone + Send + Sync + 'static,
+    {
+        let sight = self.sight(hash, found, guard)?;
+        if sight.judgement.has_value() {
+            return self.claim_live(&sight, wanted, guard);
+        }
+        let absence = sight.is_absence();
+        if absence && !wanted.ask.refresh {
+            return Some(Claim::Absent);
+        }
+        if let Some(flight) = sight.running {
+            return self.follow(flight, None);
+        }
+        if !absence {
+            return self.claim_dead(&sight, wanted, guard, after);
+        }
+        if let Some(refusal) = self.limits.would_refuse(wanted.ask.priority, sight.now) {
+            return Some(Claim::Refused(refusal));
+        }
+        let (ticket, mine) = self.attach(&sight, Why::Asked, wanted, guard)?;
+        Some(Claim::Lead(ticket, mine, None))
+    }
+
+    /// Judges what was found. `None`: its load has been answered, and it is about to change.
+    fn sight<'e>(
+        &self,
+        hash: u64,
+        found: Found<'e, Node<K, V>>,
+        guard: &'e Guard,
+    ) -> Option<Sight<'e, K, V>> {
+        let generation = self.generation();
+        let judgement = self.judge_timed(found.node(), guard);
+        let flight = judgement.state.flight();
+        // A load takes its flight out of a node that stays before it answers.
+        if flight.is_some_and(|flight| flight.phase() == Phase::Done) {
+            return None;
+        }
+        let now = if judgement.now == 0 { self.now() } else { judgement.now };
+        let running = flight.filter(|flight| !judgement.invalid && self.holds(flight, now));
+        Some(Sight { hash, found, judgement, generation, now, running })
     }
 
     /// Whether a flight still holds its key.
@@ -199,40 +181,29 @@ where
     }
 
     /// About a key that has a live value. `None`: look again.
-    #[expect(clippy::too_many_arguments, reason = "one caller; a struct for it would say no more")]
     fn claim_live<'e>(
         &'e self,
-        hash: u64,
-        found: &Found<'e, Node<K, V>>,
-        judgement: Judgement<'e, V>,
-        generation: Generation,
-        running: Option<&Arc<KeyFlight<V>>>,
-        own: &dyn Fn() -> K,
-        ask: Ask,
-        now: u64,
+        sight: &Sight<'e, K, V>,
+        wanted: &Wanted<'_, K>,
         guard: &'e Guard,
     ) -> Option<Claim<K, V>>
     where
         V: Clone + Send + Sync + 'static,
     {
-        let view = self.view(found.node(), judgement);
+        let &Sight { judgement, now, .. } = sight;
+        let view = self.view(sight.found.node(), judgement);
         let why = match judgement.freshness {
-            _ if ask.refresh => Why::Asked,
+            _ if wanted.ask.refresh => Why::Asked,
             Freshness::Fresh if view.is_refresh_due() => Why::Early,
             Freshness::Fresh => return Some(Claim::Hit(Served::of(&view))),
             Freshness::Stale => Why::Stale,
             _ => Why::StaleOnError,
         };
         let served = Served::of(&view);
-        if let Some(flight) = running {
-            let recent = Attempt::begin(None, flight.started());
-            let throttled = self.limits.throttle(recent, now);
-            return match (why, throttled) {
-                (Why::Stale | Why::Early, _) => Some(Claim::Stale(served, None)),
-                // Nobody with good data at hand waits for an origin that may hang.
-                (Why::StaleOnError, Some(left)) => {
-                    Some(Claim::Stale(served, Some(self.limits.throttled(left))))
-                }
+        if let Some(flight) = sight.running {
+            return match why {
+                Why::Stale | Why::Early => Some(Claim::Stale(served, None)),
+                Why::StaleOnError => self.follow_or_serve(flight, served, now),
                 _ => self.follow(flight, Some(served)),
             };
         }
@@ -241,7 +212,8 @@ where
             .filter(|_| why != Why::Asked)
             .and_then(|last| self.limits.throttle(last, now))
             .map(|left| self.limits.throttled(left));
-        if let Some(refusal) = throttled.or_else(|| self.limits.would_refuse(ask.priority, now)) {
+        let priority = wanted.ask.priority;
+        if let Some(refusal) = throttled.or_else(|| self.limits.would_refuse(priority, now)) {
             // Who asked for a newer value than a fresh one is not told that he has it.
             let fresh = why == Why::Asked && served.freshness == Freshness::Fresh;
             return Some(if fresh {
@@ -250,35 +222,51 @@ where
                 Claim::Stale(served, Some(refusal))
             });
         }
-        self.attach(hash, found, judgement, generation, why, own, now, guard)
-            .map(|(ticket, mine)| Claim::Lead(ticket, mine, Some(served)))
+        let (ticket, mine) = self.attach(sight, why, wanted, guard)?;
+        Some(Claim::Lead(ticket, mine, Some(served)))
+    }
+
+    /// About a value that may stand in for an error, while it is being loaded: nobody with good data at
+    /// hand waits for an origin that may hang.
+    fn follow_or_serve(
+        &self,
+        flight: &Arc<KeyFlight<V>>,
+        served: Served<V>,
+        now: u64,
+    ) -> Option<Claim<K, V>>
+    where
+        V: Clone + Send + Sync + 'static,
+    {
+        match self.limits.throttle(Attempt::begin(None, flight.started()), now) {
+            Some(left) => Some(Claim::Stale(served, Some(self.limits.throttled(left)))),
+            None => self.follow(flight, Some(served)),
+        }
     }
 
     /// Attaches a flight to an entry that stays. `None`: look again.
-    #[expect(clippy::too_many_arguments, reason = "as `claim_live`")]
     fn attach<'e>(
         &'e self,
-        hash: u64,
-        found: &Found<'e, Node<K, V>>,
-        judgement: Judgement<'e, V>,
-        generation: Generation,
+        sight: &Sight<'e, K, V>,
         why: Why,
-        own: &dyn Fn() -> K,
-        now: u64,
+        wanted: &Wanted<'_, K>,
         guard: &'e Guard,
-    ) -> Option<(Ticket<V>, K)> {
-        if !judgement.state.is_valid(generation) {
+    ) -> Option<(Ticket<V>, K)>
+    where
+        V: Send + Sync + 'static,
+    {
+        let Sight { found, judgement, generation, .. } = sight;
+        if !judgement.state.is_valid(*generation) {
             return None;
         }
-        let mut ticket = self.ticket(judgement.state.attempt(), why, now);
-        ticket.generation = generation;
+        let mut ticket = self.ticket(judgement.state.attempt(), why, sight.now);
+        ticket.generation = *generation;
         let extra = Extra {
             flight: Some(Arc::clone(&ticket.flight)),
             product: false,
-            ..self.extra_of(judgement.state, generation)
+            ..self.extra_of(judgement.state, *generation)
         };
         self.set_timed();
-        let mine = own();
+        let mine = (wanted.own)();
         let overrun = judgement.state.flight();
         if let Some(overrun) = overrun {
             overrun.make_void();
@@ -292,7 +280,7 @@ where
             found.stamp(found.policy().touched())?;
         }
         // Of a node that was replaced meanwhile nothing can be refreshed. Who joined sees the ticket go.
-        self.map.find(hash, |other| ptr::eq(other, node), guard)?;
+        self.map.find(sight.hash, |other| ptr::eq(other, node), guard)?;
         Some((ticket, mine))
     }
 
@@ -312,35 +300,30 @@ where
     }
 
     /// About a key that has no live value and no load. `None`: look again.
-    #[expect(clippy::too_many_arguments, reason = "one caller; a struct for it would say no more")]
     fn claim_dead<'e>(
         &'e self,
-        found: &Found<'e, Node<K, V>>,
-        judgement: Judgement<'e, V>,
-        own: &dyn Fn() -> K,
-        ask: Ask,
-        now: u64,
+        sight: &Sight<'e, K, V>,
+        wanted: &Wanted<'_, K>,
         guard: &'e Guard,
         after: &mut After<'_, K, V, S>,
     ) -> Option<Claim<K, V>> {
-        let content = judgement.state.content();
-        let last = if judgement.invalid { None } else { self.last_attempt(&judgement) };
+        let Sight { found, judgement, now, .. } = sight;
+        let Ask { priority, refresh } = wanted.ask;
+        let last = if judgement.invalid { None } else { self.last_attempt(judgement) };
         let throttled = last
-            .filter(|_| !ask.refresh)
-            .and_then(|last| self.limits.throttle(last, now))
+            .filter(|_| !refresh)
+            .and_then(|last| self.limits.throttle(last, *now))
             .map(|left| self.limits.throttled(left));
-        if let Some(refusal) = throttled.or_else(|| self.limits.would_refuse(ask.priority, now)) {
+        if let Some(refusal) = throttled.or_else(|| self.limits.would_refuse(priority, *now)) {
             return Some(Claim::Refused(refusal));
         }
         let why = if found.is_pending() { Why::Missing } else { Why::Expired };
-        let mine = own();
-        let (ticket, node) = self.pending(own(), judgement.state.attempt(), why, now);
+        let mine = (wanted.own)();
+        let attempt = judgement.state.attempt();
+        let (ticket, node) = self.pending((wanted.own)(), attempt, why, *now);
         self.map.replace(found, node, Policy::PENDING, guard).ok()?;
         if !found.is_pending() {
-            let cause = match content {
-                _ if judgement.is_dead() => Self::cause_of_death(&judgement),
-                _ => RemovalCause::Expired,
-            };
+            let cause = Self::cause_of_death(judgement);
             let weight = self.gone(found.node(), found.policy(), cause, guard, after);
             self.evict.discharge(i64::try_from(weight).unwrap_or(i64::MAX));
         }
@@ -402,17 +385,5 @@ where
         };
         let node = self.allocate(Initial::Extra(Box::new(extra)), key, None, 1, now);
         (ticket, node)
-    }
-}
-
-impl<V: Clone> Served<V> {
-    pub(crate) fn of<K>(view: &View<'_, K, V>) -> Served<V> {
-        Served {
-            value: view.node.value().clone(),
-            freshness: view.judgement.freshness,
-            age: view.age(),
-            version: view.judgement.version(),
-            dead_at: view.dead_at(),
-        }
     }
 }

@@ -1,7 +1,8 @@
 //! Removing and invalidating, one entry or many, and sweeping out what is dead.
 
 use std::hash::{BuildHasher, Hash};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
 use equivalent::Equivalent;
 
@@ -13,7 +14,7 @@ use crate::listener::RemovalCause;
 use crate::node::{Content, Extra, Initial, Node, State};
 use crate::sync::{AcqRel, Relaxed};
 use crate::table::reclaim::{Guard, Kind, pin};
-use crate::table::{Found, Probe};
+use crate::table::{Found, Hit, Probe};
 use crate::tags::Stamps;
 
 impl<K, V, S> Engine<K, V, S>
@@ -140,8 +141,7 @@ where
             let product = judgement.state.product_of().is_some();
             let value =
                 judgement.has_value() || (product && judgement.state.content() == Content::Value);
-            if value && told != Some(std::ptr::from_ref(node)) && condemn(node.key(), node.value())
-            {
+            if value && told != Some(ptr::from_ref(node)) && condemn(node.key(), node.value()) {
                 if self.take(&found, RemovalCause::Invalidated, guard, after) {
                     return true;
                 }
@@ -149,9 +149,9 @@ where
             }
             let flight = judgement.state.flight().filter(|_| !product);
             match flight {
-                Some(flight) if told != Some(std::ptr::from_ref(node)) => {
+                Some(flight) if told != Some(ptr::from_ref(node)) => {
                     flight.make_void();
-                    told = Some(std::ptr::from_ref(node));
+                    told = Some(ptr::from_ref(node));
                 }
                 _ => return false,
             }
@@ -160,7 +160,7 @@ where
 
     /// Invalidates a node, also if its policy bits change meanwhile. Returns false if it was replaced
     /// or taken by another thread.
-    fn take_node<'e>(
+    pub(super) fn take_node<'e>(
         &'e self,
         found: Found<'e, Node<K, V>>,
         guard: &'e Guard,
@@ -183,7 +183,7 @@ where
         guard: &'g Guard,
     ) -> Option<Found<'g, Node<K, V>>> {
         let hash = self.hash(node.key());
-        match self.map.probe(hash, |other| std::ptr::eq(other, node), guard) {
+        match self.map.probe(hash, |other| ptr::eq(other, node), guard) {
             Probe::Found(found) => Some(found),
             Probe::Vacant(_) => None,
         }
@@ -217,20 +217,20 @@ where
                 if let Some(flight) = state.flight() {
                     flight.mark(self.now());
                 }
-                if !state.is_valid(generation) || !self.judge(node, guard).has_value() {
-                    return false;
+                let live = state.is_valid(generation) && self.judge(node, guard).has_value();
+                if live {
+                    // If it fails: marked by another thread at the same time, or a load has ended.
+                    let Ok(old) = node.change_state(state, self.stale(state, generation)) else {
+                        continue;
+                    };
+                    self.retire_extra(old, guard);
                 }
-                // If it fails: marked by another thread at the same time, or a load has ended.
-                let Ok(old) = node.change_state(state, self.stale(state, generation)) else {
-                    continue;
-                };
-                self.retire_extra(old, guard);
                 // A load that was told of the mark heeds it. If it had ended before that, its value is
                 // another node, and marked in the next round.
                 let again = state.flight().is_some() && state.product_of().is_none();
-                let same = |hit: crate::table::Hit<'_, Node<K, V>>| std::ptr::eq(hit.node(), node);
+                let same = |hit: Hit<'_, Node<K, V>>| ptr::eq(hit.node(), node);
                 if !again || self.map.find(hash, eq, guard).is_some_and(same) {
-                    return true;
+                    return live;
                 }
             }
         })
@@ -296,7 +296,7 @@ where
         self.map.visit_at(position, guard, |found| {
             seen += 1;
             let judgement = self.judge(found.node(), guard);
-            let ended = |flight: &std::sync::Arc<KeyFlight<V>>| flight.phase() != Phase::Running;
+            let ended = |flight: &Arc<KeyFlight<V>>| flight.phase() != Phase::Running;
             if found.is_pending() {
                 // The places of loads that have ended are taken out by them; but for all cases.
                 if judgement.state.is_loading() && judgement.state.flight().is_some_and(ended) {
@@ -334,7 +334,7 @@ where
         taken
     }
 
-    /// Calls `visit` with the entries that a plain read would return, of the bucket that a hash belongs to, and returns where the
+    /// Calls `visit` with the entries of a hash's bucket that a plain read would return; returns where the
     /// next bucket begins.
     pub(crate) fn visit<'g>(
         &'g self,

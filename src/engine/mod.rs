@@ -4,7 +4,9 @@
 //! unpin; then free garbage and tell the listener ([`After`]). User code may panic or call the cache
 //! again at any of these points.
 
+mod claim;
 mod flights;
+mod hollow;
 mod invalidate;
 mod publish;
 mod read;
@@ -19,7 +21,7 @@ use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-pub(crate) use self::flights::{Ask, Claim, Served, Ticket, Why};
+pub(crate) use self::claim::{Ask, Claim, Served, Ticket, Why};
 pub(crate) use self::publish::{Concluded, Content as NewContent};
 pub(crate) use self::read::{Count, View};
 pub(crate) use self::screen::Screen;

@@ -1,5 +1,5 @@
 //! How a load ends: what it brought is stored, if the node it began from still stands, with its flight in
-//! the state.
+//! the state. What is done without a value is in `hollow`.
 //!
 //! * A pending node is filled, and one CAS of the slot's policy bits makes it an entry. Whoever
 //!   invalidates meanwhile takes the node out, so that this CAS fails.
@@ -11,16 +11,16 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
 use super::{After, Engine, Judgement, Ticket};
-use crate::freshness::{Deadlines, Freshness, Inline, NEVER};
+use crate::flight::Said;
+use crate::freshness::{Freshness, Inline, NEVER};
 use crate::guard::Attempt;
-use crate::listener::RemovalCause;
 use crate::node::{self, Extra, Initial, Node};
 use crate::options::InsertOptions;
 use crate::stats::Event;
 use crate::sync::Relaxed;
 use crate::table::reclaim::{self, Guard};
 use crate::table::{Found, Probe};
-use crate::tags::{self, Stamp, Stamps};
+use crate::tags::{self, Stamp};
 
 /// What is to become of a key whose load has ended.
 pub(crate) enum Content<'o, V> {
@@ -48,7 +48,7 @@ where
     S: BuildHasher,
 {
     /// The node of a load, if it still stands.
-    fn standing<'e>(
+    pub(super) fn standing<'e>(
         &'e self,
         hash: u64,
         key: &K,
@@ -83,17 +83,16 @@ where
     ) where
         K: Clone,
     {
-        let stored = |tell: &mut dyn FnMut(Concluded), concluded| {
-            if concluded == Concluded::Stored {
-                tell(concluded);
+        let then = |concluded: &Concluded| {
+            if *concluded == Concluded::Stored {
+                tell(Concluded::Stored);
             }
         };
-        let then = |concluded: &Concluded| stored(tell, *concluded);
         let concluded = match content {
             Content::Value(value, options) => {
                 match self.store_loaded(hash, key, ticket, value, options, then) {
                     // Also what is overtaken is not for those who came after the invalidation.
-                    Concluded::NotStored if self.is_outdated(options, ticket) => {
+                    Concluded::NotStored if self.is_answer_outdated(options, ticket) => {
                         Concluded::Outdated
                     }
                     concluded => concluded,
@@ -146,7 +145,7 @@ where
                     return Concluded::NotStored;
                 }
                 let (state, now) = self.initial_state(options, ticket.generation);
-                if self.outdated(&state, ticket) {
+                if self.is_state_outdated(&state, ticket) {
                     return Concluded::Outdated;
                 }
                 let state = self.with_attempt(state, options, ticket);
@@ -197,7 +196,7 @@ where
     }
 
     /// Makes an entry of a node that was just filled, unless its place was taken meanwhile.
-    fn place<'e>(
+    pub(super) fn place<'e>(
         &'e self,
         hash: u64,
         mut found: Found<'e, Node<K, V>>,
@@ -217,7 +216,7 @@ where
         Concluded::Stored
     }
 
-    fn set_weight(&self, node: &Node<K, V>, weight: u64, now: u64) {
+    pub(super) fn set_weight(&self, node: &Node<K, V>, weight: u64, now: u64) {
         if self.flags.is_heavy() {
             // SAFETY: all nodes of this cache are allocated with a tail.
             let tail = unsafe { node.tail() };
@@ -227,7 +226,11 @@ where
     }
 
     /// The first state of a product, and its last one if that is a word.
-    fn product(&self, state: Initial<V>, ticket: &Ticket<V>) -> (Initial<V>, Option<Inline>) {
+    pub(super) fn product(
+        &self,
+        state: Initial<V>,
+        ticket: &Ticket<V>,
+    ) -> (Initial<V>, Option<Inline>) {
         let (extra, inline) = match state {
             Initial::Extra(extra) => (*extra, None),
             Initial::Inline(word) => {
@@ -240,9 +243,9 @@ where
     }
 
     /// Ends a product's time as one: from now on its own state says what was said of the load.
-    fn finish<'e>(
+    pub(super) fn finish<'e>(
         &'e self,
-        mut found: Found<'e, Node<K, V>>,
+        found: Found<'e, Node<K, V>>,
         inline: Option<Inline>,
         ticket: &Ticket<V>,
         guard: &'e Guard,
@@ -255,19 +258,17 @@ where
                 // Somebody marked it himself.
                 return;
             }
-            if ticket.flight.is_void() {
-                if self.take(&found, RemovalCause::Invalidated, guard, after) {
+            let marked = match ticket.flight.heed() {
+                Said::Nothing => None,
+                Said::Marked(at) => Some(at),
+                Said::Void => {
+                    self.take_node(found, guard, after);
                     return;
                 }
-                match self.again(node, guard) {
-                    Some(again) => found = again,
-                    None => return,
-                }
-                continue;
-            }
-            let last = match (ticket.flight.marked(), inline) {
+            };
+            let last = match (marked, inline) {
                 (None, Some(word)) => Initial::Inline(word),
-                (marked, _) => {
+                _ => {
                     let extra = self.extra_of(state, ticket.generation);
                     let deadlines = marked.map_or(extra.deadlines, |marked| {
                         extra.deadlines.stale_from(marked, self.durations)
@@ -288,14 +289,14 @@ where
     }
 
     /// Whether one of these tags was invalidated after the load had begun.
-    fn is_outdated(&self, options: &InsertOptions, ticket: &Ticket<V>) -> bool {
+    fn is_answer_outdated(&self, options: &InsertOptions, ticket: &Ticket<V>) -> bool {
         !options.tags.is_empty()
             && self.tags_changed(ticket)
             && self.tags.changed(&tags::stamps(&self.tags, &options.tags), ticket.invalidations)
     }
 
     /// Whether one of a state's tags was invalidated after the load had begun.
-    fn outdated(&self, state: &Initial<V>, ticket: &Ticket<V>) -> bool {
+    fn is_state_outdated(&self, state: &Initial<V>, ticket: &Ticket<V>) -> bool {
         match state {
             Initial::Inline(_) => false,
             Initial::Extra(extra) => {
@@ -323,7 +324,7 @@ where
                     return Concluded::NotStored;
                 }
                 let state = self.kept_state(judgement, options, ticket);
-                if self.outdated(&state, ticket) {
+                if self.is_state_outdated(&state, ticket) {
                     return Concluded::Outdated;
                 }
                 // Who marks the entry changes this very state.
@@ -365,210 +366,5 @@ where
         self.set_timed();
         let attempt = self.attempt(ticket);
         Initial::Extra(Box::new(Extra { version, tags, deadlines, attempt, ..new }))
-    }
-
-    /// Remembers that the origin has no such key, if absences are remembered.
-    fn store_absence(
-        &self,
-        hash: u64,
-        key: &K,
-        ticket: &Ticket<V>,
-        ttl: Option<u64>,
-        then: impl FnOnce(&Concluded),
-    ) -> Concluded
-    where
-        K: Clone,
-    {
-        let mut durations = self.absent;
-        durations.fresh = ttl.unwrap_or(durations.fresh);
-        if durations.fresh == 0 || self.absence_weight() > self.capacity() {
-            return self.operate_then(
-                |guard, after| {
-                    while let Some((found, judgement)) = self.standing(hash, key, ticket, guard) {
-                        if found.is_pending()
-                            || self.remove_loaded(&found, key, &judgement, ticket, guard, after)
-                        {
-                            break;
-                        }
-                    }
-                    Concluded::NotStored
-                },
-                |_| {},
-            );
-        }
-        let birth = self.now().max(ticket.generation.start());
-        let flags = self.flags.hollow();
-        let profile = (!durations.is_unlimited())
-            .then(|| self.profiles.number(durations.with_jitter(self.jitter)));
-        let inline = match profile {
-            None => Some(Inline::without_deadlines(flags, ticket.generation)),
-            Some(profile) => profile.and_then(|profile| {
-                Inline::with_deadlines(flags, ticket.generation, profile, self.draw(), birth)
-            }),
-        };
-        self.set_timed();
-        let state = || match inline {
-            Some(word) => Initial::Inline(word),
-            None => Initial::Extra(Box::new(Extra {
-                flags,
-                content: node::Content::Absent,
-                generation: ticket.generation.number(),
-                deadlines: durations.from(birth, self.draw()),
-                version: None,
-                tags: Stamps::default(),
-                flight: None,
-                product: false,
-                attempt: None,
-            })),
-        };
-        self.store_hollow(hash, key, ticket, &state, then)
-    }
-
-    /// What a remembered absence, or failure, weighs: never nothing, so that they are bounded.
-    fn absence_weight(&self) -> u64 {
-        match self.absence_weight {
-            _ if !self.weighted => 1,
-            Some(weight) => weight.max(1),
-            None => (self.capacity() / 1_024).clamp(1, 64),
-        }
-    }
-
-    /// Stores a node without a value for a key that was loaded.
-    fn store_hollow(
-        &self,
-        hash: u64,
-        key: &K,
-        ticket: &Ticket<V>,
-        state: &dyn Fn() -> Initial<V>,
-        then: impl FnOnce(&Concluded),
-    ) -> Concluded
-    where
-        K: Clone,
-    {
-        let weight = self.absence_weight();
-        let store = |guard: &Guard, after: &mut After<'_, K, V, S>| {
-            while let Some((found, judgement)) = self.standing(hash, key, ticket, guard) {
-                if judgement.invalid || ticket.flight.is_void() {
-                    return Concluded::NotStored;
-                }
-                if found.is_pending() {
-                    self.set_weight(found.node(), weight, judgement.now);
-                    let old = found.node().set_state(state());
-                    self.retire_extra(old, guard);
-                    return self.place(hash, found, guard, after);
-                }
-                let (product, inline) = self.product(state(), ticket);
-                let new = self.allocate(product, key.clone(), None, weight, judgement.now);
-                if let Ok(new) = self.map.replace(&found, new, found.policy(), guard) {
-                    self.settle_replace(&found, &new, weight, &judgement, guard, after);
-                    self.finish(new, inline, ticket, guard, after);
-                    return Concluded::Stored;
-                }
-            }
-            Concluded::NotStored
-        };
-        self.operate_then(store, then)
-    }
-
-    /// Takes out what the load was for: the origin has it no more, and that is not remembered. What is left
-    /// of it is the attempt, if attempts count.
-    fn remove_loaded<'e>(
-        &'e self,
-        found: &Found<'e, Node<K, V>>,
-        key: &K,
-        judgement: &Judgement<'e, V>,
-        ticket: &Ticket<V>,
-        guard: &'e Guard,
-        after: &mut After<'_, K, V, S>,
-    ) -> bool
-    where
-        K: Clone,
-    {
-        let weight = self.absence_weight();
-        let attempt = self.attempt(ticket).filter(|_| weight <= self.capacity());
-        let Some(attempt) = attempt.filter(|_| !judgement.invalid && !ticket.flight.is_void())
-        else {
-            return self.take(found, RemovalCause::Removed, guard, after);
-        };
-        let state = self.failed_state(ticket, attempt);
-        let new = self.allocate(state, key.clone(), None, weight, judgement.now);
-        match self.map.replace(found, new, found.policy(), guard) {
-            Ok(new) => {
-                self.settle_replace(found, &new, weight, judgement, guard, after);
-                true
-            }
-            Err(_) => false,
-        }
-    }
-
-    /// Takes a load's traces out. An entry it was attached to stays as it was, but for the attempt; of a
-    /// key without a value the attempt is remembered in an entry of its own, if it is to be.
-    fn withdraw(
-        &self,
-        hash: u64,
-        key: &K,
-        ticket: &Ticket<V>,
-        attempt: Option<Attempt>,
-        then: impl FnOnce(),
-    ) {
-        let withdraw = |guard: &Guard, after: &mut After<'_, K, V, S>| {
-            while let Some((found, judgement)) = self.standing(hash, key, ticket, guard) {
-                let attempt = attempt.filter(|_| !judgement.invalid && !ticket.flight.is_void());
-                if found.is_pending() {
-                    let state = attempt
-                        .filter(|_| self.absence_weight() <= self.capacity())
-                        .map(|attempt| self.failed_state(ticket, attempt));
-                    if let Some(state) = state {
-                        self.set_weight(found.node(), self.absence_weight(), judgement.now);
-                        let old = found.node().set_state(state);
-                        self.retire_extra(old, guard);
-                        self.place(hash, found, guard, after);
-                        return;
-                    }
-                    if self.map.remove(&found, guard) {
-                        return;
-                    }
-                } else {
-                    let extra = Extra {
-                        flight: None,
-                        attempt,
-                        ..self.extra_of(judgement.state, ticket.generation)
-                    };
-                    let state = Initial::Extra(Box::new(extra));
-                    if let Ok(old) = found.node().change_state(judgement.state, state) {
-                        self.retire_extra(old, guard);
-                        return;
-                    }
-                }
-            }
-        };
-        self.operate_then(withdraw, |()| then());
-    }
-
-    /// The state of a key that could not be loaded. It outlives the time that it has to wait once more,
-    /// so that failures in a row are known as such.
-    fn failed_state(&self, ticket: &Ticket<V>, attempt: Attempt) -> Initial<V> {
-        self.set_timed();
-        let now = self.now();
-        let interval = self.limits.pause_after(attempt, now);
-        let soft = now.saturating_add(interval);
-        let end = soft.saturating_add(interval).saturating_add(1);
-        Initial::Extra(Box::new(Extra {
-            flags: self.flags.hollow(),
-            content: node::Content::Nothing,
-            generation: ticket.generation.number(),
-            deadlines: Deadlines {
-                birth: attempt.started,
-                refresh: NEVER,
-                soft,
-                revalidate: end,
-                on_error: end,
-            },
-            version: None,
-            tags: Stamps::default(),
-            flight: None,
-            product: false,
-            attempt: Some(attempt),
-        }))
     }
 }

@@ -1,6 +1,5 @@
 //! Coalescing without a cache: callers who ask for the same key at the same time share one call.
 
-use std::any::Any;
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -13,7 +12,7 @@ use std::time::Duration;
 use equivalent::Equivalent;
 
 use super::registry::{Entry, Registry};
-use super::{Join, Participant, Unanswered};
+use super::{Join, Participant, Unanswered, message};
 use crate::clock::{Alarm, Clock, millis};
 use crate::sync::{AtomicU64, Relaxed};
 
@@ -400,12 +399,4 @@ async fn drive<K, V, S, F: Future<Output = V>>(lead: Lead<K, V, S>, future: F) {
     // What it holds is let go before those who wait go on; its destructors may panic too.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(future)));
     lead.end(told);
-}
-
-/// What a panic says.
-fn message(panic: &(dyn Any + Send)) -> Arc<str> {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("(no message)")
-        .into()
 }

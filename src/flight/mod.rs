@@ -42,43 +42,42 @@
 // |---|---|---|---|
 // | D1 | `wake` sets `due` | `drive` clears it | what the loader's waker wrote |
 // | D2 | `look_again` finds `due` clear | `wake` sets it | that the future is not locked any more |
+// | D3 | `install` sets `shared` | `is_due` | the future in its place |
+// | M1 | `heed` finds nothing said | `mark`, `make_void` | what the load has published: who says something later finds that |
 
 mod group;
 #[cfg(all(test, seawall_loom))]
 mod models;
 mod nested;
+mod participant;
 mod registry;
 #[cfg(all(test, not(seawall_loom)))]
 mod tests;
 mod waiters;
 mod word;
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
 
 pub use self::group::{Group, GroupError, Shared};
 pub(crate) use self::nested::Circle;
 pub(crate) use self::nested::Leading;
-use self::nested::{Leads, Note, Notes};
+use self::nested::{Leads, Notes};
+pub(crate) use self::participant::{Join, Participant, Unanswered, block_on};
 pub(crate) use self::registry::{Entry, Registry, Seen};
-use self::waiters::{Seat, Waiters};
+use self::waiters::Waiters;
 pub(crate) use self::word::Phase;
 use self::word::Word;
-use crate::clock::{Alarm, Clock};
-use crate::sync::{AcqRel, Acquire, AtomicBool, AtomicU64, Mutex, MutexGuard, Release};
+use crate::sync::{AcqRel, Acquire, AtomicBool, AtomicU64, Mutex, MutexGuard, Relaxed, Release};
 use crate::trace::Span;
 
 /// The future of a load; it answers its flight itself.
 pub(crate) type LoadFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// How long a blocking participant leaves a future that is due to the async ones, which may be polled
-/// on the runtime that it was made for.
-const COURTESY: Duration = Duration::from_millis(5);
 
 /// One load in progress.
 pub(crate) struct Flight<T> {
@@ -109,6 +108,16 @@ impl<T> fmt::Debug for Flight<T> {
             .field("participants", &self.word.participants())
             .finish_non_exhaustive()
     }
+}
+
+/// What was said of a load meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    Nothing,
+    /// Outdated from a moment on.
+    Marked(u64),
+    /// Not to be stored.
+    Void,
 }
 
 impl<T: Send + Sync> Leads for Flight<T> {
@@ -148,24 +157,40 @@ impl<T> Flight<T> {
         &self.span
     }
 
-    /// Notes that what is being loaded is outdated from `now` on.
+    /// Notes that what is being loaded is outdated from `now` on. Who has said so looks again for the key:
+    /// either the load heeds it, or what the load brought is found.
     pub(crate) fn mark(&self, now: u64) {
-        // ORDERING: Release, with the Acquire of `marked`: who marks before the answer is stored is
-        // seen when it is.
+        // ORDERING (M1): Acquire, see `heed`; the first mark counts.
         let _ = self.marked.compare_exchange(0, now, AcqRel, Acquire);
     }
 
     pub(crate) fn marked(&self) -> Option<u64> {
-        Some(self.marked.load(Acquire)).filter(|&at| at != 0)
+        // ORDERING: Relaxed: who learnt that it was said happens after it, and nothing else is published.
+        Some(self.marked.load(Relaxed)).filter(|&at| at != 0)
     }
 
-    /// Forbids that the answer is stored.
+    /// Forbids that the answer is stored. Who has said so looks again, as after [`mark`](Self::mark).
     pub(crate) fn make_void(&self) {
-        self.void.store(true, Release);
+        // ORDERING (M1): a read-modify-write with Acquire, see `heed`.
+        self.void.swap(true, AcqRel);
     }
 
     pub(crate) fn is_void(&self) -> bool {
-        self.void.load(Acquire)
+        // ORDERING: Relaxed, as in `marked`.
+        self.void.load(Relaxed)
+    }
+
+    /// Looks for the last time what was said, after what the load brought is in the table.
+    pub(crate) fn heed(&self) -> Said {
+        // ORDERING (M1): read-modify-writes, as those of `mark` and `make_void`. The one that is second sees
+        // the first: we what was said, or who says it what we have published.
+        if self.void.compare_exchange(false, false, AcqRel, Acquire).is_err() {
+            return Said::Void;
+        }
+        match self.marked.compare_exchange(0, 0, AcqRel, Acquire) {
+            Ok(_) => Said::Nothing,
+            Err(at) => Said::Marked(at),
+        }
     }
 
     /// Answers, once; later answers are dropped. Wakes all who wait.
@@ -192,6 +217,11 @@ impl<T> Flight<T> {
         self.word.is_shared()
     }
 
+    #[cfg(all(test, not(seawall_loom)))]
+    fn places(&self) -> usize {
+        self.waiters.places()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<LoadFuture>> {
         self.future.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -201,16 +231,27 @@ impl<T: Send + Sync + 'static> Flight<T> {
     /// Gives the flight the future that answers it.
     pub(crate) fn install(&self, future: LoadFuture) {
         *self.lock() = Some(future);
-        // ORDERING: Release, see `drive`.
+        // ORDERING (D3): Release, see `is_due`.
         self.shared.store(true, Release);
         // Who joined before that must not wait for the first caller to drive it: that may be gone.
         self.waiters.wake_all();
     }
 
+    /// Whether there is a future that was woken since it was last polled. Before there is one nobody
+    /// touches its lock but who puts it there.
+    fn is_due(&self) -> bool {
+        // ORDERING (D3): Acquire. Of `due`: Relaxed, `drive` takes it by a read-modify-write.
+        self.shared.load(Acquire) && self.due.load(Relaxed)
+    }
+
+    fn make_due(&self) {
+        // ORDERING (D1): Release, see `drive`. (D2): Acquire, see `look_again`.
+        self.due.swap(true, AcqRel);
+    }
+
     /// Polls the future once, if it is due and nobody else is polling it.
     fn drive(self: &Arc<Self>) {
-        // Before there is a future nobody touches its lock but who puts it there.
-        if !(self.shared.load(Acquire) && self.due.load(Acquire)) {
+        if !self.is_due() {
             return;
         }
         let mut future = match self.future.try_lock() {
@@ -239,7 +280,8 @@ impl<T: Send + Sync + 'static> Flight<T> {
         }
         let load = future.take();
         drop(future);
-        self.shared.store(false, Release);
+        // ORDERING: Relaxed: who still sees it finds the lock, and nothing behind it.
+        self.shared.store(false, Relaxed);
         // Its destructors are the user's: not under the lock.
         drop(load);
         if let Err(panic) = polled {
@@ -287,7 +329,7 @@ impl<T: Send + Sync + 'static> Flight<T> {
 
     /// The participation that [`new`](Self::new) counted.
     pub(crate) fn first(self: Arc<Self>) -> Participant<T> {
-        Participant { flight: self, seat: None, note: None, of_load: false }
+        Participant::new(self)
     }
 
     /// Joins, if the flight is running.
@@ -309,188 +351,16 @@ impl<T: Send + Sync + 'static> Wake for Flight<T> {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // ORDERING (D1): Release, see `drive`. (D2): Acquire, see `look_again`.
-        self.due.swap(true, AcqRel);
+        self.make_due();
         // All of them: whichever is chosen may be one that nobody polls any more.
         self.waiters.wake_all();
     }
 }
 
-/// What became of joining a flight.
-pub(crate) enum Join<T> {
-    Running(Participant<T>),
-    Done(T),
-    /// It ended without an answer.
-    Closed,
-}
-
-/// One who waits for a flight. Dropping it leaves, at once; the last one out drops an async load.
-#[derive(Debug)]
-pub(crate) struct Participant<T> {
-    flight: Arc<Flight<T>>,
-    seat: Option<Seat>,
-    /// In a box: only loads inside loads have one.
-    note: Option<Box<Note>>,
-    /// The time that it waits is the load's own.
-    of_load: bool,
-}
-
-/// How waiting ended without an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unanswered {
-    /// The flight was closed.
-    Closed,
-    /// The participant's time was up.
-    TimedOut,
-}
-
-impl<T: Clone + Send + Sync + 'static> Participant<T> {
-    pub(crate) fn flight(&self) -> &Arc<Flight<T>> {
-        &self.flight
-    }
-
-    /// Has to be called by a follower before it waits: fails if it would wait for itself.
-    pub(crate) fn check_circle(&mut self) -> Result<(), Circle> {
-        if nested::is_leading() {
-            let target = Arc::clone(&self.flight) as Arc<dyn Leads>;
-            self.note = nested::wait_for(&target)?.map(Box::new);
-        }
-        Ok(())
-    }
-
-    /// Says whether the time that the participant waits is the load's own.
-    pub(crate) fn set_of_load(&mut self, of_load: bool) {
-        self.of_load = of_load;
-    }
-
-    fn look(&self) -> Option<Result<T, Unanswered>> {
-        match self.flight.word.phase() {
-            Phase::Running => None,
-            Phase::Done => self.flight.answer.get().cloned().map(Ok),
-            Phase::Closed => Some(Err(Unanswered::Closed)),
-        }
-    }
-
-    /// The time is up. If it is the load's own, the load is to find that out, lest it end as one that
-    /// nobody wanted.
-    fn late(&self) -> Result<T, Unanswered> {
-        if self.of_load {
-            // ORDERING (D2): as in `wake`.
-            self.flight.due.swap(true, AcqRel);
-            self.flight.drive();
-        }
-        self.look().unwrap_or(Err(Unanswered::TimedOut))
-    }
-
-    fn sit(&mut self, waker: &Waker) {
-        match &self.seat {
-            Some(seat) => self.flight.waiters.update(seat, waker),
-            None => self.seat = Some(self.flight.waiters.add(waker)),
-        }
-    }
-
-    /// Drives the load, if it is due, and looks for the answer.
-    pub(crate) fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        alarm: &mut Alarm,
-    ) -> Poll<Result<T, Unanswered>> {
-        self.flight.drive();
-        if let Some(end) = self.look() {
-            return Poll::Ready(end);
-        }
-        // Once more after sitting down: what happened before that wakes nobody who sat down after it.
-        self.sit(cx.waker());
-        self.flight.drive();
-        if let Some(end) = self.look() {
-            return Poll::Ready(end);
-        }
-        if alarm.poll(cx) { Poll::Ready(self.late()) } else { Poll::Pending }
-    }
-
-    /// Blocks the thread until there is an answer or its time is up.
-    pub(crate) fn wait(&mut self, clock: &Clock, until: u64) -> Result<T, Unanswered> {
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-        let mut alarm = clock.alarm(until);
-        let mut polite = true;
-        loop {
-            if let Some(end) = self.look() {
-                return end;
-            }
-            self.sit(&waker);
-            if !polite {
-                self.flight.drive();
-            }
-            if let Some(end) = self.look() {
-                return end;
-            }
-            // Of a clock that real time does not move, the alarm wakes this thread.
-            let left = clock.until(until);
-            let over = match left {
-                Some(left) => left.is_zero(),
-                None => alarm.poll(&mut Context::from_waker(&waker)),
-            };
-            if over {
-                return self.late();
-            }
-            let due = self.flight.shared.load(Acquire) && self.flight.due.load(Acquire);
-            match (due, left) {
-                (true, left) => {
-                    std::thread::park_timeout(left.map_or(COURTESY, |left| left.min(COURTESY)));
-                }
-                (false, Some(left)) if left < Duration::MAX => std::thread::park_timeout(left),
-                (false, _) => std::thread::park(),
-            }
-            polite = !due;
-        }
-    }
-}
-
-impl<T> Flight<T> {
-    #[cfg(all(test, not(seawall_loom)))]
-    fn places(&self) -> usize {
-        self.waiters.places()
-    }
-}
-
-impl<T> Drop for Participant<T> {
-    fn drop(&mut self) {
-        // Of a flight that has ended nobody takes a free seat, and nobody counts who is left; the seat goes
-        // with it. All leave at the same time: the less they write to what they share, the better.
-        if self.flight.phase() != Phase::Running {
-            return;
-        }
-        if let Some(seat) = self.seat.take() {
-            self.flight.waiters.remove(seat);
-        }
-        if self.flight.word.leave() {
-            let load = self.flight.lock().take();
-            drop(load);
-        }
-    }
-}
-
-/// Blocks the thread until a future is ready.
-pub(crate) fn block_on<F: Future>(mut future: Pin<&mut F>) -> F::Output {
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut cx = Context::from_waker(&waker);
-    loop {
-        match future.as_mut().poll(&mut cx) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park(),
-        }
-    }
-}
-
-/// Wakes a blocked thread.
-struct Unpark(std::thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.unpark();
-    }
+/// What a panic says.
+pub(crate) fn message(panic: &(dyn Any + Send)) -> Arc<str> {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("(no message)")
+        .into()
 }

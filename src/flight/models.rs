@@ -14,7 +14,7 @@ use loom::thread;
 
 use super::waiters::Waiters;
 use super::word::{Phase, Word};
-use super::{Flight, Join, LoadFuture, Participant, Unanswered};
+use super::{Flight, Join, LoadFuture, Participant, Said, Unanswered};
 use crate::clock::Alarm;
 use crate::sync::AtomicWaker;
 
@@ -101,6 +101,33 @@ fn loom_flight_two_who_join_get_the_answer() {
             follower.join().unwrap();
         }
     });
+}
+
+/// Of what is said of a load, and what the load has published before it looks whether anything was said,
+/// one is seen.
+fn one_is_seen(say: fn(&Flight<u32>)) {
+    let flight = Flight::new(0);
+    let published = Arc::new(AtomicBool::new(false));
+    let found = spawn(&flight, {
+        let published = Arc::clone(&published);
+        move |flight| {
+            say(flight);
+            published.load(Relaxed)
+        }
+    });
+    published.store(true, Relaxed);
+    let heeded = flight.heed() != Said::Nothing;
+    assert!(found.join().unwrap() || heeded, "neither saw the other");
+}
+
+#[test]
+fn loom_flight_a_mark_meets_what_is_published() {
+    model(|| one_is_seen(|flight| flight.mark(1)));
+}
+
+#[test]
+fn loom_flight_a_void_meets_what_is_published() {
+    model(|| one_is_seen(Flight::make_void));
 }
 
 /// Nobody joins a flight that was closed by the last one out.

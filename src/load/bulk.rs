@@ -12,12 +12,12 @@ use std::task::Poll;
 use equivalent::Equivalent;
 
 use super::core::Core;
-use super::lead::{End, Lead, message};
+use super::lead::{End, Lead};
 use super::loader::{IntoLoad, Load};
 use super::outcome::{LoadError, Outcome, Source};
 use super::request::{Failed, Follower, LoadRequest, Step};
 use crate::engine::Served;
-use crate::flight::Leading;
+use crate::flight::{Leading, message};
 
 type Leads<K, V, S> = Vec<(usize, Lead<K, V, S>, Option<Served<V>>)>;
 type Follows<V> = Vec<(usize, Follower<V>)>;

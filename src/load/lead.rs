@@ -9,13 +9,10 @@ use std::sync::Arc;
 use super::core::Core;
 use super::loader::{Load, LoadContext, Reason};
 use super::outcome::ErrorClass;
-#[cfg(not(miri))]
-use quanta::Instant;
-#[cfg(miri)]
-use std::time::Instant;
-
 use crate::answer::{Answer, Failure, KeyFlight, Loaded};
+use crate::clock::Instant;
 use crate::engine::{Concluded, NewContent, Served, Ticket, Why};
+use crate::flight::message;
 use crate::guard::{Attempt, Classified, Permit, Priority, Refusal};
 use crate::options::InsertOptions;
 use crate::trace::Span;
@@ -325,12 +322,4 @@ where
             drop(self.conclude(End::Abandoned).0);
         }
     }
-}
-
-/// What a panic says.
-pub(super) fn message(panic: &(dyn Any + Send)) -> Arc<str> {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("(no message)")
-        .into()
 }

@@ -4,10 +4,11 @@
 //! breaker, rate, permit; load, with a deadline; classify; store; give the permit back; wake.
 //!
 //! One algorithm ([`request`]) with a blocking and two async faces: what differs is who runs the loader
-//! and how one waits.
+//! ([`drive`]) and how one waits.
 
 pub(crate) mod bulk;
 mod core;
+mod drive;
 mod lead;
 mod loader;
 mod outcome;

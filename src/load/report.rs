@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::answer::{Answer, Failure};
-use crate::sync::{AtomicU64, Relaxed, Striped};
+use crate::sync::{Cell, Striped};
 use crate::table::reclaim;
 
 /// What a cache's loads have done and are doing; a snapshot.
@@ -125,28 +125,28 @@ impl Histogram {
 /// A histogram that is being counted.
 #[derive(Debug)]
 struct Counting {
-    counts: Box<[AtomicU64]>,
-    sum: AtomicU64,
+    counts: Box<[Cell]>,
+    sum: Cell,
 }
 
 impl Counting {
     fn new() -> Self {
-        let counts = (0..CLASSES).map(|_| AtomicU64::new(0)).collect();
-        Counting { counts, sum: AtomicU64::new(0) }
+        let counts = (0..CLASSES).map(|_| Cell::default()).collect();
+        Counting { counts, sum: Cell::default() }
     }
 
-    fn add(&self, duration: Duration) {
+    fn add(&self, duration: Duration, own: bool) {
         let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        self.counts[class_of(micros)].fetch_add(1, Relaxed);
-        self.sum.fetch_add(micros, Relaxed);
+        self.counts[class_of(micros)].add(1, own);
+        self.sum.add(micros as i64, own);
     }
 
     fn add_to(&self, histogram: &mut Histogram) {
         histogram.counts.resize(CLASSES, 0);
         for (sum, count) in histogram.counts.iter_mut().zip(&self.counts) {
-            *sum += count.load(Relaxed);
+            *sum += count.get() as u64;
         }
-        let micros = self.sum.load(Relaxed);
+        let micros = self.sum.get() as u64;
         histogram.sum_micros = histogram.sum_micros.saturating_add(micros);
     }
 }
@@ -155,12 +155,12 @@ macro_rules! counters {
     ($($name:ident),*) => {
         #[derive(Debug, Default)]
         struct Counters {
-            $($name: AtomicU64,)*
+            $($name: Cell,)*
         }
 
         impl Counters {
             fn add_to(&self, stats: &mut LoadStats) {
-                $(stats.$name += self.$name.load(Relaxed);)*
+                $(stats.$name += self.$name.get() as u64;)*
             }
         }
     };
@@ -208,12 +208,14 @@ impl Report {
         report
     }
 
-    fn mine(&self) -> &Counts {
-        self.0.of(reclaim::stripe()).0
+    /// The calling thread's counts, and whether no other thread writes them.
+    fn mine(&self) -> (&Counts, bool) {
+        self.0.of(reclaim::stripe())
     }
 
-    fn count(&self, counter: impl Fn(&Counters) -> &AtomicU64) {
-        counter(&self.mine().counters).fetch_add(1, Relaxed);
+    fn count(&self, counter: impl Fn(&Counters) -> &Cell) {
+        let (mine, own) = self.mine();
+        counter(&mine.counters).add(1, own);
     }
 
     pub(super) fn started(&self) {
@@ -222,12 +224,12 @@ impl Report {
 
     /// Counts a load that has ended; returns what its end is called.
     pub(super) fn ended<V>(&self, answer: &Answer<V>, took: Duration) -> &'static str {
-        let mine = self.mine();
+        let (mine, own) = self.mine();
         let counters = &mine.counters;
         let (counter, name) = match answer {
             Ok(loaded) => {
                 if !loaded.stored {
-                    counters.not_stored.fetch_add(1, Relaxed);
+                    counters.not_stored.add(1, own);
                 }
                 match loaded.value {
                     Some(_) => (&counters.loaded, "loaded"),
@@ -241,8 +243,8 @@ impl Report {
             Err(Failure::TimedOut) => (&counters.timed_out, "timed_out"),
             Err(Failure::Abandoned) => (&counters.abandoned, "abandoned"),
         };
-        counter.fetch_add(1, Relaxed);
-        mine.load_time.get_or_init(Counting::new).add(took);
+        counter.add(1, own);
+        mine.load_time.get_or_init(Counting::new).add(took, own);
         #[cfg(feature = "metrics")]
         metrics::histogram!("seawall_load_seconds", "outcome" => name).record(took);
         name
@@ -269,10 +271,10 @@ impl Report {
     }
 
     pub(super) fn served_stale(&self, age: Option<Duration>) {
-        let mine = self.mine();
-        mine.counters.served_stale.fetch_add(1, Relaxed);
+        let (mine, own) = self.mine();
+        mine.counters.served_stale.add(1, own);
         if let Some(age) = age {
-            mine.stale_age.get_or_init(Counting::new).add(age);
+            mine.stale_age.get_or_init(Counting::new).add(age, own);
             #[cfg(feature = "metrics")]
             metrics::histogram!("seawall_stale_age_seconds").record(age);
         }
@@ -313,7 +315,7 @@ mod tests {
     #[test]
     fn quantiles_are_within_a_quarter() {
         let counting = Counting::new();
-        (1..=1_000).for_each(|millis| counting.add(Duration::from_millis(millis)));
+        (1..=1_000).for_each(|millis| counting.add(Duration::from_millis(millis), true));
         let mut histogram = Histogram::default();
         counting.add_to(&mut histogram);
         assert_eq!(histogram.count(), 1_000);

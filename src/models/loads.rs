@@ -142,6 +142,13 @@ fn loom_flight_publication_of_a_refresh_and_mark() {
     model(|| against(stale(), |cache| drop(cache.mark_stale(&KEY)), no_old_is_fresh));
 }
 
+/// What a load brought is condemned, not the value that it began from.
+#[test]
+fn loom_flight_publication_of_a_refresh_and_invalidate_if() {
+    let condemn = |cache: &Model| drop(cache.invalidate_if(|_, value| *value == OLD));
+    model(move || against(stale(), condemn, |cache| cache.peek(&KEY) != Some(OLD)));
+}
+
 /// Of two callers who find nothing one leads, and the other follows.
 #[test]
 fn loom_flight_one_of_two_claims_leads() {

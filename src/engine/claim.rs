@@ -1,0 +1,87 @@
+//! What a caller of get-or-load wants, and what it is told to do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::View;
+use crate::answer::{Answer, KeyFlight};
+use crate::flight::Participant;
+use crate::freshness::{Freshness, Generation};
+use crate::guard::{Attempt, Place, Priority, Refusal};
+
+/// What a caller wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) priority: Priority,
+    /// Load also if the value is fresh.
+    pub(crate) refresh: bool,
+}
+
+/// Why a load is begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    Missing,
+    Expired,
+    Stale,
+    StaleOnError,
+    Early,
+    Asked,
+}
+
+/// A copy of a value that may be served.
+#[derive(Clone, Debug)]
+pub(crate) struct Served<V> {
+    pub(crate) value: V,
+    pub(crate) freshness: Freshness,
+    pub(crate) age: Option<Duration>,
+    pub(crate) version: Option<u64>,
+    /// From when on it may not even stand in for an error.
+    pub(crate) dead_at: u64,
+}
+
+/// The right to answer a key's flight.
+pub(crate) struct Ticket<V> {
+    pub(crate) flight: Arc<KeyFlight<V>>,
+    /// When the load began: the number of `invalidate_all`s and of tags' invalidations.
+    pub(super) generation: Generation,
+    pub(crate) invalidations: u64,
+    /// The attempt before this one.
+    pub(crate) attempt: Option<Attempt>,
+    pub(crate) why: Why,
+}
+
+impl<V> Drop for Ticket<V> {
+    fn drop(&mut self) {
+        // A ticket that got lost before there was a lead (a listener's panic) leaves a place that the next
+        // caller takes over.
+        self.flight.close();
+    }
+}
+
+/// What a caller of get-or-load has to do.
+pub(crate) enum Claim<K, V> {
+    Hit(Served<V>),
+    Absent,
+    /// Serve this; a load is not wanted now, for a reason: a refusal, or that one is going on.
+    Stale(Served<V>, Option<Refusal>),
+    /// Load the key. With a stale value: serve that meanwhile, or if the load fails.
+    Lead(Ticket<V>, K, Option<Served<V>>),
+    /// Wait. With a stale value, to serve if the load fails; and with how many invalidations of tags there
+    /// had been.
+    Follow(Participant<Answer<V>>, Place, Option<Served<V>>, u64),
+    Done(Answer<V>),
+    Refused(Refusal),
+    Circle,
+}
+
+impl<V: Clone> Served<V> {
+    pub(crate) fn of<K>(view: &View<'_, K, V>) -> Served<V> {
+        Served {
+            value: view.node.value().clone(),
+            freshness: view.judgement.freshness,
+            age: view.age(),
+            version: view.judgement.version(),
+            dead_at: view.dead_at(),
+        }
+    }
+}

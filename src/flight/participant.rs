@@ -1,0 +1,188 @@
+//! Those who wait for a flight: blocking threads and async tasks.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use super::nested::{self, Circle, Leads, Note};
+use super::waiters::Seat;
+use super::{Flight, Phase};
+use crate::clock::{Alarm, Clock};
+
+/// How long a blocking participant leaves a future that is due to the async ones, which may be polled
+/// on the runtime that it was made for.
+const COURTESY: Duration = Duration::from_millis(5);
+
+/// What became of joining a flight.
+pub(crate) enum Join<T> {
+    Running(Participant<T>),
+    Done(T),
+    /// It ended without an answer.
+    Closed,
+}
+
+/// One who waits for a flight. Dropping it leaves, at once; the last one out drops an async load.
+#[derive(Debug)]
+pub(crate) struct Participant<T> {
+    flight: Arc<Flight<T>>,
+    seat: Option<Seat>,
+    /// In a box: only loads inside loads have one.
+    note: Option<Box<Note>>,
+    /// The time that it waits is the load's own.
+    of_load: bool,
+}
+
+/// How waiting ended without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unanswered {
+    /// The flight was closed.
+    Closed,
+    /// The participant's time was up.
+    TimedOut,
+}
+
+impl<T> Participant<T> {
+    pub(super) fn new(flight: Arc<Flight<T>>) -> Participant<T> {
+        Participant { flight, seat: None, note: None, of_load: false }
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> Participant<T> {
+    pub(crate) fn flight(&self) -> &Arc<Flight<T>> {
+        &self.flight
+    }
+
+    /// Has to be called by a follower before it waits: fails if it would wait for itself.
+    pub(crate) fn check_circle(&mut self) -> Result<(), Circle> {
+        if nested::is_leading() {
+            let target = Arc::clone(&self.flight) as Arc<dyn Leads>;
+            self.note = nested::wait_for(&target)?.map(Box::new);
+        }
+        Ok(())
+    }
+
+    /// Says whether the time that the participant waits is the load's own.
+    pub(crate) fn set_of_load(&mut self, of_load: bool) {
+        self.of_load = of_load;
+    }
+
+    fn look(&self) -> Option<Result<T, Unanswered>> {
+        match self.flight.word.phase() {
+            Phase::Running => None,
+            Phase::Done => self.flight.answer.get().cloned().map(Ok),
+            Phase::Closed => Some(Err(Unanswered::Closed)),
+        }
+    }
+
+    /// The time is up. If it is the load's own, the load is to find that out, lest it end as one that
+    /// nobody wanted.
+    fn late(&self) -> Result<T, Unanswered> {
+        if self.of_load {
+            self.flight.make_due();
+            self.flight.drive();
+        }
+        self.look().unwrap_or(Err(Unanswered::TimedOut))
+    }
+
+    fn sit(&mut self, waker: &Waker) {
+        match &self.seat {
+            Some(seat) => self.flight.waiters.update(seat, waker),
+            None => self.seat = Some(self.flight.waiters.add(waker)),
+        }
+    }
+
+    /// Drives the load, if it is due, and looks for the answer.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        alarm: &mut Alarm,
+    ) -> Poll<Result<T, Unanswered>> {
+        self.flight.drive();
+        if let Some(end) = self.look() {
+            return Poll::Ready(end);
+        }
+        // Once more after sitting down: what happened before that wakes nobody who sat down after it.
+        self.sit(cx.waker());
+        self.flight.drive();
+        if let Some(end) = self.look() {
+            return Poll::Ready(end);
+        }
+        if alarm.poll(cx) { Poll::Ready(self.late()) } else { Poll::Pending }
+    }
+
+    /// Blocks the thread until there is an answer or its time is up.
+    pub(crate) fn wait(&mut self, clock: &Clock, until: u64) -> Result<T, Unanswered> {
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut alarm = clock.alarm(until);
+        let mut polite = true;
+        loop {
+            if let Some(end) = self.look() {
+                return end;
+            }
+            self.sit(&waker);
+            if !polite {
+                self.flight.drive();
+            }
+            if let Some(end) = self.look() {
+                return end;
+            }
+            // Of a clock that real time does not move, the alarm wakes this thread.
+            let left = clock.until(until);
+            let over = match left {
+                Some(left) => left.is_zero(),
+                None => alarm.poll(&mut Context::from_waker(&waker)),
+            };
+            if over {
+                return self.late();
+            }
+            let due = self.flight.is_due();
+            match (due, left) {
+                (true, left) => {
+                    std::thread::park_timeout(left.map_or(COURTESY, |left| left.min(COURTESY)));
+                }
+                (false, Some(left)) if left < Duration::MAX => std::thread::park_timeout(left),
+                (false, _) => std::thread::park(),
+            }
+            polite = !due;
+        }
+    }
+}
+
+impl<T> Drop for Participant<T> {
+    fn drop(&mut self) {
+        if let Some(seat) = self.seat.take() {
+            self.flight.waiters.remove(seat);
+        }
+        if self.flight.word.leave() {
+            let load = self.flight.lock().take();
+            drop(load);
+        }
+    }
+}
+
+/// Blocks the thread until a future is ready.
+pub(crate) fn block_on<F: Future>(mut future: Pin<&mut F>) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut cx = Context::from_waker(&waker);
+    loop {
+        match future.as_mut().poll(&mut cx) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// Wakes a blocked thread.
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}
