@@ -245,12 +245,32 @@ mutant 'install: nobody is woken' flight/mod.rs 1 \
         // Who' \
     2 fails loom_flight_who_came_before
 
+mutant 'heed: of void only a load' flight/mod.rs 1 \
+    'self.void.compare_exchange(false, false, AcqRel, Acquire).is_err()' \
+    'self.void.load(Acquire)' \
+    2 fails loom_flight_a_void
+
+mutant 'make_void: only a store' flight/mod.rs 1 \
+    'self.void.swap(true, AcqRel);' \
+    'self.void.store(true, Release);' \
+    2 fails loom_flight_a_void
+
+mutant 'heed: of marked only a load' flight/mod.rs 1 \
+    'match self.marked.compare_exchange(0, 0, AcqRel, Acquire) {' \
+    'match self.marked().map_or(Ok::<u64, u64>(0), Err) {' \
+    2 fails loom_flight_a_mark
+
 # What a load publishes.
 
 mutant 'fill: swap of the state Relaxed' node.rs 1 \
     'let old = self.state.swap(state.into_raw(), AcqRel);' \
     'let old = self.state.swap(state.into_raw(), Relaxed);' \
     2 fails loom_flight_what_is_published
+
+mutant 'finish: nothing is heeded' engine/publish.rs 1 \
+    'match ticket.flight.heed() {' \
+    'match Said::Nothing {' \
+    2 fails loom_flight_publication_of_a_refresh
 
 # Steps of the protocol.
 

@@ -618,6 +618,8 @@ where
     /// Walks over the whole table. Entries stored while it runs may be shown or not; every entry that
     /// was there before and still is, is shown. If the predicate panics, the entries that it has
     /// condemned so far are gone, the others stay.
+    ///
+    /// What loads bring that were in progress is not stored, whatever their keys, as it cannot be shown.
     pub fn invalidate_if(&self, condemn: impl FnMut(&K, &V) -> bool) -> usize {
         self.engine().invalidate_if(condemn)
     }

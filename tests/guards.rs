@@ -1773,9 +1773,7 @@ fn shu_05_a_loader_may_drop_the_last_handle_of_its_own_cache() {
 fn shu_05_a_refresh_on_the_caches_thread_may_be_the_last_to_use_it() {
     must_end(|| {
         for _ in 0..20 {
-            let it = Background::new(Form::Blocking);
-            assert_eq!(it.ask(), Ok(1));
-            it.gate.until_entered(1);
+            let it = Background::refreshing(Form::Blocking);
             let gate = it.gate.clone();
             drop(it);
             gate.open(Ok(Load::Value(2)));

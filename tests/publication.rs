@@ -333,9 +333,7 @@ fn inv_03_an_invalidation_during_a_refresh_is_not_undone_by_it() {
     for form in FORMS {
         for way in Way::ALL {
             must_end(move || {
-                let it = Background::new(form);
-                assert_eq!(it.ask(), Ok(1));
-                it.gate.until_entered(1);
+                let it = Background::refreshing(form);
                 way.apply(&it.cache);
                 it.gate.open(Ok(tagged(2)));
                 it.until_rest();
@@ -351,9 +349,7 @@ fn inv_03_after_an_invalidation_during_a_refresh_the_key_is_refreshed_as_before(
     for form in FORMS {
         for way in Way::ALL {
             must_end(move || {
-                let it = Background::new(form);
-                assert_eq!(it.ask(), Ok(1));
-                it.gate.until_entered(1);
+                let it = Background::refreshing(form);
                 way.apply(&it.cache);
                 it.gate.open(Ok(tagged(2)));
                 it.until_rest();
@@ -391,9 +387,7 @@ fn inv_03_a_refresh_that_answers_absent_does_not_touch_what_came_after_an_invali
     for form in FORMS {
         for way in Way::ALL {
             must_end(move || {
-                let it = Background::new(form);
-                assert_eq!(it.ask(), Ok(1));
-                it.gate.until_entered(1);
+                let it = Background::refreshing(form);
                 way.apply(&it.cache);
                 it.cache.insert(1, 5).unwrap();
                 it.gate.open(Ok(Load::Absent));
@@ -410,9 +404,7 @@ fn inv_03_unchanged_does_not_bring_an_invalidated_value_back() {
     for form in FORMS {
         for way in Way::ALL {
             must_end(move || {
-                let it = Background::new(form);
-                assert_eq!(it.ask(), Ok(1));
-                it.gate.until_entered(1);
+                let it = Background::refreshing(form);
                 way.apply(&it.cache);
                 it.gate.open(Ok(Load::Unchanged));
                 it.until_rest();
@@ -429,9 +421,7 @@ fn inv_03_unchanged_does_not_bring_an_invalidated_value_back() {
 fn inv_07_a_refresh_that_read_before_a_tags_invalidation_is_not_served_after_it() {
     for form in FORMS {
         must_end(move || {
-            let it = Background::new(form);
-            assert_eq!(it.ask(), Ok(1));
-            it.gate.until_entered(1);
+            let it = Background::refreshing(form);
             assert!(it.cache.invalidate_tag("t"));
             let new = Gate::opened(tagged(3));
             assert_eq!(it.form.call(&it.cache, &1, &new), Ok(3), "a load of its own");
@@ -464,9 +454,7 @@ fn inv_07_a_tag_that_only_the_loaded_value_has_counts_too() {
 fn inv_07_a_predicate_is_asked_about_what_the_cache_has_and_voids_what_is_coming() {
     for form in FORMS {
         must_end(move || {
-            let it = Background::new(form);
-            assert_eq!(it.ask(), Ok(1));
-            it.gate.until_entered(1);
+            let it = Background::refreshing(form);
             assert_eq!(it.cache.invalidate_if(|_, value| *value == 2), 0);
             it.gate.open(Ok(tagged(2)));
             it.until_rest();
@@ -972,9 +960,7 @@ fn what_is_marked_stale_during_a_refresh_is_stale_when_that_has_ended() {
     for form in FORMS {
         for answer in [tagged(2), Load::Unchanged] {
             must_end(move || {
-                let it = Background::new(form);
-                assert_eq!(it.ask(), Ok(1));
-                it.gate.until_entered(1);
+                let it = Background::refreshing(form);
                 it.hand.advance(secs(1));
                 assert!(it.cache.mark_stale(&1));
                 it.gate.open(Ok(answer.clone()));
@@ -1037,9 +1023,7 @@ fn a_caller_after_a_mark_begins_a_load_of_its_own() {
 fn a_mark_of_a_value_that_is_being_refreshed_counts_for_the_new_one_from_then_on() {
     for form in FORMS {
         must_end(move || {
-            let it = Background::new(form);
-            assert_eq!(it.ask(), Ok(1));
-            it.gate.until_entered(1);
+            let it = Background::refreshing(form);
             it.hand.advance(secs(5));
             assert!(it.cache.mark_stale(&1));
             it.hand.advance(secs(5));

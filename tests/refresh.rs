@@ -631,9 +631,7 @@ fn a_window_that_ends_while_the_load_runs_covers_nothing() {
 fn a_refresh_that_outlives_the_value_is_joined_and_not_begun_again() {
     for form in FORMS {
         must_end(move || {
-            let it = Background::new(form);
-            assert_eq!(it.ask(), Ok(1));
-            it.gate.until_entered(1);
+            let it = Background::refreshing(form);
             it.hand.set(secs(70));
             assert_eq!(state(&it.cache), None);
             let late = form.begin(&it.cache, 1, &it.gate);
@@ -652,9 +650,7 @@ fn a_refresh_that_outlives_the_value_is_joined_and_not_begun_again() {
 fn unchanged_gives_a_value_back_to_life_that_died_while_it_was_asked_for() {
     for form in FORMS {
         must_end(move || {
-            let it = Background::new(form);
-            assert_eq!(it.ask(), Ok(1));
-            it.gate.until_entered(1);
+            let it = Background::refreshing(form);
             it.hand.set(secs(75));
             it.cache.sweep(usize::MAX);
             it.gate.open(Ok(Load::Unchanged));
@@ -1070,9 +1066,7 @@ fn exp_07_a_load_that_never_ends_holds_up_no_dead_entry() {
 fn exp_07_a_refresh_that_never_ends_holds_up_no_dead_entry_but_its_own() {
     for form in FORMS {
         must_end(move || {
-            let it = Background::new(form);
-            assert_eq!(it.ask(), Ok(1));
-            it.gate.until_entered(1);
+            let it = Background::refreshing(form);
             for key in 2..=50 {
                 it.cache.insert(key, key).unwrap();
             }

@@ -19,6 +19,7 @@ const CLAMPED: u8 = 22;
 const PROMOTE: u8 = 1;
 /// How many units younger an entry of main counts for each use.
 const CREDIT: u8 = 3;
+
 /// How far a hand looks before it chooses.
 #[derive(Clone, Copy)]
 struct Effort {
@@ -37,7 +38,7 @@ const CACHED: usize = 16 << 10;
 /// Entries of a chain, at most.
 const CHAIN: usize = 24;
 /// Room for a sample that full chains overfill.
-const ROOM: usize = 12 + 2 * CHAIN;
+const ROOM: usize = SMALL.sample + 2 * CHAIN;
 /// Entries that may be spared (promoted, or counted down) before one is evicted regardless.
 const SPARED: usize = 24;
 /// Entries that may be counted down for a key that returned, before it is held to be worth no more than

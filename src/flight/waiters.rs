@@ -9,6 +9,7 @@
 //! | L1 | `add` pushes by a CAS of `head` | the walker's read-modify-write of `head` | the new place and its waker |
 //! | L2 | the walker's read-modify-write of `head` | `add`'s CAS of `head` | what the walker had to tell: a place that came too late to be woken sees it |
 //! | L3 | `remove` frees a place | `reuse` takes it | the former user is done with it |
+//! | L4 | `reuse` moves the hand | `reuse` reads it | the place it points to |
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
@@ -102,9 +103,11 @@ impl Waiters {
         if self.free.load(Relaxed) <= FEW {
             return None;
         }
+        // ORDERING (L4): Acquire, with the Release of the stores below.
         let mut at = self.hand.load(Acquire);
         for _ in 0..LOOKS {
             if at.is_null() {
+                // ORDERING (L1): Acquire.
                 at = self.head.load(Acquire);
             }
             let place = NonNull::new(at)?;

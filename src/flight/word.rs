@@ -7,8 +7,9 @@
 //! | pair | Release | Acquire | what becomes visible |
 //! |---|---|---|---|
 //! | W1 | `finish` sets DONE | loads of the word | the result |
+//! | W2 | `leave` of the others | the `leave` that closes | what they did with the load, which is now dropped |
 
-use crate::sync::{AcqRel, Acquire, AtomicU64};
+use crate::sync::{AcqRel, Acquire, AtomicU64, Relaxed};
 
 /// The answer is there.
 const DONE: u64 = 1 << 32;
@@ -47,12 +48,14 @@ impl Word {
     }
 
     pub(super) fn participants(&self) -> u64 {
-        self.0.load(Acquire) & (DONE - 1)
+        // ORDERING: Relaxed: a number, for people.
+        self.0.load(Relaxed) & (DONE - 1)
     }
 
     /// Whether the answer was for more than one participant.
     pub(super) fn is_shared(&self) -> bool {
-        self.0.load(Acquire) & SHARED != 0
+        // ORDERING: Relaxed: asked by who has seen the answer, and the bit came with DONE.
+        self.0.load(Relaxed) & SHARED != 0
     }
 
     /// Becomes a participant of a flight that is running. Looking at the phase and counting are one
@@ -75,6 +78,7 @@ impl Word {
         loop {
             let closes = word == 1;
             let next = if closes { CLOSED } else { word - 1 };
+            // ORDERING (W2): Release for who leaves, Acquire for the last one out.
             match self.0.compare_exchange(word, next, AcqRel, Acquire) {
                 Ok(_) => return closes,
                 Err(now) => word = now,

@@ -113,6 +113,14 @@ impl Background {
         Background { cache, hand, gate, form }
     }
 
+    /// In the middle of a refresh, whose loader is in front of the gate.
+    pub(crate) fn refreshing(form: Form) -> Self {
+        let it = Self::new(form);
+        assert_eq!(it.ask(), Ok(1));
+        it.gate.until_entered(1);
+        it
+    }
+
     /// Asks for the key; its loader passes the gate.
     pub(crate) fn ask(&self) -> Result<u64, LoadError<&'static str>> {
         self.form.call(&self.cache, &1, &self.gate)
