@@ -243,8 +243,9 @@ pub use self::error::{ConfigError, Refused, RefusedReason};
 pub use self::iter::{Iter, PinnedIter};
 pub use self::listener::RemovalCause;
 pub use self::load::{
-    BoxFuture, ErrorClass, Histogram, IntoLoad, Load, LoadContext, LoadError, LoadRequest,
-    LoadStats, Outcome, Reason, Source, Spawn, WarmUp, WarmUpControl, WarmUpProgress, WhyStale,
+    BoxFuture, ErrorClass, Histogram, IntoLoad, KeyStream, Keys, Load, LoadContext, LoadError,
+    LoadRequest, LoadStats, Outcome, Reason, Source, Spawn, WarmUp, WarmUpControl, WarmUpProgress,
+    WhyStale,
 };
 pub use self::options::InsertOptions;
 pub use self::stats::Stats;
