@@ -120,14 +120,15 @@
 //! refreshes at once         max_in_flight x background_share    20 x 0.5              = 10
 //! time for all of H         H T / refreshes at once             20,000 x 40 ms / 10   = 80 s
 //! stale_while_revalidate    a little more than that                                   = 90 s
-//! time_to_live              A - stale window - load_timeout     300 s - 90 s - 1 s    = 200 s, rounded
+//! time_to_live              A - stale window - load_timeout     300 s - 90 s - 1 s    = 200 s, rounded down
 //! refreshes a second        H / time_to_live                    20,000 / 200 s        = 100, of 10 / 40 ms = 250
 //! ```
 //!
-//! Until its turn comes, a key is served stale. A jitter of **0.1** keeps what was stored together from expiring together
-//! the next time; it only ever shortens a time to live, so A holds all the same. Without a [`spawner`] (async) or [`refresh_with`] (blocking) a caller does each refresh and waits
-//! for it; with one, nobody does. [`early_refresh`], with a mean of T, spreads the refreshes of keys for which not even a
-//! short staleness will do.
+//! Until its turn comes, a key is served stale. Misses and refreshes together usually take (100/s + 100/s) x 40 ms = 8
+//! of the 20 permits. A jitter of **0.1** keeps what was stored together from expiring together the next time; it
+//! only ever shortens a time to live, so A holds all the same. Without a [`spawner`] (async) or [`refresh_with`]
+//! (blocking) a caller does each refresh and waits for it; with one, nobody does. [`early_refresh`], with a mean
+//! of T, is for keys for which not even a short staleness will do: it loads them a random while before they expire.
 //! *Against:* many keys that expire together.
 //!
 //! **[`stale_if_error`]** = E - [`time_to_live`] - [`load_timeout`] = **3,399 s**.
@@ -141,8 +142,9 @@
 //!
 //! **[`min_retry_interval`]** = the least time between two loads of a key = **1 s**. It must be no longer than an
 //! entry's life, or there would be times when it can be neither served nor loaded; and no shorter than
-//! [`load_timeout`], so that behind a load that hangs nobody waits who has a value that may stand in for an error. **[`backoff`]**: from the same,
-//! to how long after its recovery the origin may remain unasked for a key that failed = **1 s to 10 s**.
+//! [`load_timeout`], so that behind a load that hangs only its own caller waits where there is a value that may stand
+//! in for an error. **[`backoff`]**: from the same, to how long after its recovery the origin may remain unasked
+//! for a key that failed = **1 s to 10 s**.
 //! *Against:* keys whose loads fail, again and again.
 //!
 //! **[`breaker`].** If a healthy origin fails once in a hundred calls, five failures in a row happen once in ten
