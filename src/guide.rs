@@ -116,13 +116,13 @@
 //! under way when the origin changes, must not exceed A. And the stale window must last until all hot keys have
 //! been refreshed, should they all get stale in the same instant:
 //!
-//! ```text
-//! refreshes at once         max_in_flight x background_share    20 x 0.5              = 10
-//! time for all of H         H T / refreshes at once             20,000 x 40 ms / 10   = 80 s
-//! stale_while_revalidate    a little more than that                                   = 90 s
-//! time_to_live              A - stale window - load_timeout     300 s - 90 s - 1 s    = 200 s, rounded down
-//! refreshes a second        H / time_to_live                    20,000 / 200 s        = 100, of 10 / 40 ms = 250
-//! ```
+//! | what | formula | example |
+//! |---|---|---|
+//! | refreshes at once | [`max_in_flight`] x [`background_share`] | 20 x 0.5 = 10 |
+//! | time for all H keys | H T / refreshes at once | 20,000 x 40 ms / 10 = 80 s |
+//! | [`stale_while_revalidate`] | a little more than that | **90 s** |
+//! | [`time_to_live`] | A - stale window - [`load_timeout`] | 300 s - 90 s - 1 s, rounded down: **200 s** |
+//! | refreshes a second, usually | H / [`time_to_live`] | 100; at most 10 / 40 ms = 250 |
 //!
 //! Until its turn comes, a key is served stale. Misses and refreshes together usually take (100/s + 100/s) x 40 ms = 8
 //! of the 20 permits. A jitter of **0.1** keeps what was stored together from expiring together the next time; it
