@@ -41,7 +41,7 @@ pub(super) fn duration(micros: u64) -> String {
     } else if micros < 1e9 {
         with_unit(micros / 1e6, "s")
     } else {
-        format!("{}{THIN_SPACE}s", short(micros / 1e6))
+        format!("{}{THIN_SPACE}s", seconds(micros / 1e6))
     }
 }
 
@@ -67,7 +67,12 @@ pub(super) fn share(part: u64, whole: u64) -> Option<String> {
 
 /// A moment of an act, in seconds.
 pub(super) fn moment(millis: u64) -> String {
-    format!("{}{THIN_SPACE}s", trimmed(millis as f64 / 1e3, 2))
+    format!("{}{THIN_SPACE}s", seconds(millis as f64 / 1e3))
+}
+
+/// Without the unit.
+pub(super) fn seconds(value: f64) -> String {
+    if value < 1000.0 { trimmed(value, 4) } else { short(value) }
 }
 
 /// Without zeros at the end.

@@ -102,11 +102,11 @@ fn slowness(run: &Run) -> Option<f64> {
 }
 
 /// In place of a figure that there is not.
-pub(super) fn none() -> String {
+fn none() -> String {
     "–".to_owned()
 }
 
-/// The text of the same cell, with its mark, for other tables.
+/// The same cells for the tables of acts, which have room for all digits.
 pub(super) fn recovery_html(run: &Run) -> String {
     html(&recovery(run))
 }
@@ -124,8 +124,8 @@ pub(super) fn answered_html(run: &Run) -> String {
 fn html(cell: &Cell) -> String {
     match cell.mark {
         None => cell.text.clone(),
-        Some(Mark::High) => format!("<b class=\"bad\">▲ {}</b>", cell.text),
-        Some(Mark::Low) => format!("<b class=\"bad\">▼ {}</b>", cell.text),
+        Some(Mark::High) => format!("<b class=\"bad\">▲\u{2009}{}</b>", cell.text),
+        Some(Mark::Low) => format!("<b class=\"bad\">▼\u{2009}{}</b>", cell.text),
     }
 }
 

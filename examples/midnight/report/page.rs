@@ -6,7 +6,7 @@ use super::figures::{escape, moment};
 use super::overview::overview;
 use super::plot::{Axes, STATES, time_lines};
 use super::words;
-use crate::record::{Act, Drill, Run};
+use crate::record::{Act, Drill, Run, Sample};
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("readout.js");
@@ -88,16 +88,18 @@ fn section(act: Act, runs: &[&Run]) -> String {
     let axes = Axes::of(runs);
     let lanes =
         runs.iter().map(|run| events::lanes(run, axes.length_ms())).max().unwrap_or_default();
-    let cards: String = runs.iter().map(|run| card(run, &axes, lanes, words.id)).collect();
+    let cards: String = runs.iter().map(|run| card(run, &axes, lanes, words.name)).collect();
     format!(
         "<section class=\"act\" aria-labelledby=\"{id}\">\n<h2 id=\"{id}\">{name}</h2>\n\
-         <p>{happens} <em>Look for {look}</em></p>\n{legend}<div class=\"runs\">\n{cards}</div>\n\
+         <p>{happens} <em>Look for {look}</em></p>\n{legend}\
+         <div class=\"runs\" style=\"--runs:{count}\">\n{cards}</div>\n\
          {table}</section>\n",
         id = words.id,
         name = words.name,
         happens = words.happens,
         look = words.look,
         legend = legend(&axes),
+        count = runs.len(),
         table = counts::table(words.name, runs),
     )
 }
@@ -116,11 +118,11 @@ fn card(run: &Run, axes: &Axes, lanes: usize, act: &str) -> String {
 
 /// For the script that tells the values under the pointer.
 fn samples(run: &Run) -> String {
-    let sample = |sample: &crate::record::Sample| {
+    let sample = |sample: &Sample| {
         let states = STATES.iter().map(|state| (state.count)(sample));
         let figures = [sample.at_ms, sample.origin_peak, sample.p50_us, sample.p99_us];
         let figures: Vec<String> =
-            figures.into_iter().chain(states).map(|f| f.to_string()).collect();
+            figures.into_iter().chain(states).map(|figure| figure.to_string()).collect();
         figures.join(" ")
     };
     run.samples.iter().map(sample).collect::<Vec<_>>().join(",")

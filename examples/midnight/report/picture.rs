@@ -111,9 +111,13 @@ fn row(setting: Setting, top: f64, columns: &[Column<'_>]) -> String {
         .collect();
     let charts: String = columns
         .iter()
-        .filter_map(|column| {
-            let run = column.runs.iter().find(|run| run.setting == setting)?;
-            Some(column.chart(run, top))
+        .map(|column| match column.runs.iter().find(|run| run.setting == setting) {
+            Some(run) => column.chart(run, top),
+            None => format!(
+                "<text class=\"muted\" x=\"{}\" y=\"{}\">not run</text>\n",
+                column.left,
+                top + 27.0
+            ),
         })
         .collect();
     format!(

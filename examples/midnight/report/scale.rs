@@ -1,6 +1,6 @@
 //! Where a value lies along an axis.
 
-use super::figures::{duration, short, trimmed};
+use super::figures::{duration, seconds, short};
 
 /// An axis from `low` to `high`; what is beyond an end lies on it.
 #[derive(Clone, Copy, Debug)]
@@ -76,12 +76,12 @@ impl Scale {
 
 /// An act's time, in steps of a round number of seconds.
 pub(super) fn ticks_of_time(length_ms: u64) -> Vec<Tick> {
-    let seconds = (length_ms.max(1) as f64) / 1e3;
-    let step = round_step(seconds / 4.5);
+    let length = (length_ms.max(1) as f64) / 1e3;
+    let step = round_step(length / 4.5);
     (0_u8..=8)
         .map(|place| f64::from(place) * step)
-        .take_while(|&at| at <= seconds)
-        .map(|at| Tick { at: at / seconds, label: trimmed(at, 3) })
+        .take_while(|&at| at <= length)
+        .map(|at| Tick { at: at / length, label: seconds(at) })
         .collect()
 }
 
