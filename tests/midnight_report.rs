@@ -260,11 +260,11 @@ fn figures_are_those_of_the_drill() {
         .map(|element| element.text.trim())
         .collect();
     // Not all were answered, so it is not 100.
-    for figure in ["99.99", "40", "2.1\u{2009}s", "64"] {
+    for figure in ["99.99", "40", "2.1\u{202f}s", "64"] {
         assert!(cells.contains(&figure), "{figure} is not in {cells:?}");
     }
     let picture = report::picture(&one(peaks([10, 20, 30, 40], 64)));
-    for figure in ["99.99\u{2009}% answered", "peak 40 / 64", "p99 2.1\u{2009}s"] {
+    for figure in ["99.99\u{202f}% answered", "peak 40 / 64", "p99 2.1\u{202f}s"] {
         assert!(picture.contains(figure), "{figure}");
     }
 }
@@ -272,7 +272,7 @@ fn figures_are_those_of_the_drill() {
 #[test]
 fn only_what_is_above_the_limit_is_marked() {
     let (below, above) = (peaks([10, 20, 64, 40], 64), peaks([10, 65, 20, 10], 64));
-    let marked = |run: &Run| report::html(&one(run.clone())).contains("class=\"bad\">▲\u{2009}65<");
+    let marked = |run: &Run| report::html(&one(run.clone())).contains("class=\"bad\">▲\u{202f}65<");
     assert!(marked(&above) && !marked(&below));
     assert!(report::picture(&one(above.clone())).contains("class=\"bad\""));
     assert!(!report::picture(&one(below.clone())).contains("class=\"bad\""));

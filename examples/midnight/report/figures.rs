@@ -1,6 +1,7 @@
 //! Figures for people, and text for markup.
 
-const THIN_SPACE: char = '\u{2009}';
+/// Narrow, and no line ends there.
+const NARROW_SPACE: char = '\u{202f}';
 
 /// With all its digits, in groups of three.
 pub(super) fn exact(count: u64) -> String {
@@ -8,7 +9,7 @@ pub(super) fn exact(count: u64) -> String {
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
         if place > 0 && (digits.len() - place) % 3 == 0 {
-            text.push(THIN_SPACE);
+            text.push(NARROW_SPACE);
         }
         text.push(digit);
     }
@@ -41,7 +42,7 @@ pub(super) fn duration(micros: u64) -> String {
     } else if micros < 1e9 {
         with_unit(micros / 1e6, "s")
     } else {
-        format!("{}{THIN_SPACE}s", seconds(micros / 1e6))
+        format!("{}{NARROW_SPACE}s", seconds(micros / 1e6))
     }
 }
 
@@ -62,12 +63,12 @@ pub(super) fn percent(part: u64, whole: u64) -> Option<String> {
 
 /// The same with its sign.
 pub(super) fn share(part: u64, whole: u64) -> Option<String> {
-    percent(part, whole).map(|percent| format!("{percent}{THIN_SPACE}%"))
+    percent(part, whole).map(|percent| format!("{percent}{NARROW_SPACE}%"))
 }
 
 /// A moment of an act, in seconds.
 pub(super) fn moment(millis: u64) -> String {
-    format!("{}{THIN_SPACE}s", seconds(millis as f64 / 1e3))
+    format!("{}{NARROW_SPACE}s", seconds(millis as f64 / 1e3))
 }
 
 /// Without the unit.
@@ -87,7 +88,7 @@ pub(super) fn trimmed(value: f64, places: usize) -> String {
 fn with_unit(value: f64, unit: &str) -> String {
     let places = if value >= 99.95 { 0 } else { usize::from(value < 9.995) + 1 };
     let number = trimmed(value, places);
-    if unit.is_empty() { number } else { format!("{number}{THIN_SPACE}{unit}") }
+    if unit.is_empty() { number } else { format!("{number}{NARROW_SPACE}{unit}") }
 }
 
 /// For text and for attributes in quotes.

@@ -124,8 +124,8 @@ pub(super) fn answered_html(run: &Run) -> String {
 fn html(cell: &Cell) -> String {
     match cell.mark {
         None => cell.text.clone(),
-        Some(Mark::High) => format!("<b class=\"bad\">▲\u{2009}{}</b>", cell.text),
-        Some(Mark::Low) => format!("<b class=\"bad\">▼\u{2009}{}</b>", cell.text),
+        Some(Mark::High) => format!("<b class=\"bad\">▲\u{202f}{}</b>", cell.text),
+        Some(Mark::Low) => format!("<b class=\"bad\">▼\u{202f}{}</b>", cell.text),
     }
 }
 

@@ -1,21 +1,21 @@
 "use strict";
 // Tells the values under the pointer, for all settings of the act at the same moment.
 const short = (count) => {
-  const units = ["", "\u2009k", "\u2009M", "\u2009G", "\u2009T", "\u2009P", "\u2009E"];
+  const units = ["", "\u202fk", "\u202fM", "\u202fG", "\u202fT", "\u202fP", "\u202fE"];
   let unit = 0;
   while (count >= 1000 && unit + 1 < units.length) { count /= 1000; unit += 1; }
   return Number(count.toPrecision(3)) + units[unit];
 };
 const duration = (micros) =>
-  micros < 1e3 ? `${micros}\u2009µs`
-    : micros < 1e6 ? `${Number((micros / 1e3).toPrecision(3))}\u2009ms`
-      : `${Number((micros / 1e6).toPrecision(3))}\u2009s`;
+  micros < 1e3 ? `${micros}\u202fµs`
+    : micros < 1e6 ? `${Number((micros / 1e3).toPrecision(3))}\u202fms`
+      : `${Number((micros / 1e6).toPrecision(3))}\u202fs`;
 const states = ["fresh", "stale", "absent", "refused", "failed"];
 const told = ([at, peak, p50, p99, ...counts]) => {
   const some = states.map((state, place) => [counts[place], state]).filter(([count]) => count > 0);
   const served = some.map(([count, state]) => `${short(count)} ${state}`).join(", ");
   const latency = p99 > 0 ? `p50 ${duration(p50)}, p99 ${duration(p99)}` : "no request ended";
-  return `${at / 1000}\u2009s: at most ${short(peak)} calls; ${latency}${served && "; "}${served}`;
+  return `${at / 1000}\u202fs: at most ${short(peak)} calls; ${latency}${served && "; "}${served}`;
 };
 
 for (const runs of document.querySelectorAll(".runs")) {
