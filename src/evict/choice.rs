@@ -27,7 +27,7 @@ struct Effort {
 }
 
 /// Where each further bucket costs a cache miss.
-const LARGE: Effort = Effort { sample: 8, further: 1 };
+const LARGE: Effort = Effort { sample: 10, further: 2 };
 /// In a table of at most [`CACHED`] buckets of 64 bytes, which mostly is in a core's own cache.
 const SMALL: Effort = Effort { sample: 12, further: 3 };
 const CACHED: usize = 16 << 10;
@@ -261,10 +261,12 @@ static RANKS: [[u8; 256]; AGES as usize] = {
     table
 };
 
-/// Above zero; the oldest first, where in main each use counts for some units of youth.
+/// Above zero; the oldest first, where in main each use counts for some units of youth, and of equally old
+/// ones the one that was used less.
 const fn rank(policy: Policy, now: u8) -> u8 {
     let credit = if policy.is_main() { CREDIT * policy.frequency() } else { 0 };
-    1 + distance(now, policy.age()).saturating_sub(credit)
+    let unused = Policy::MAX_FREQUENCY - policy.frequency();
+    1 + 4 * distance(now, policy.age()).saturating_sub(credit) + unused
 }
 
 /// Keeps a very old stamp from wrapping round: the policy to give the entry instead, if it has one.

@@ -14,7 +14,8 @@ pub(crate) const MAX_SLOTS: u32 = 24;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Word(*mut ());
 
-/// The policy's eight bits of a slot word. The table carries them and never looks at them.
+/// The policy's eight bits of a slot word. The table carries them; it only tells regions apart in samples, and
+/// pending nodes everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Policy(u8);
 
