@@ -11,15 +11,12 @@ pub fn raise_limit() -> u64 {
     }
     // More than is needed makes some systems refuse, or reserve memory.
     const ENOUGH: libc::rlim_t = 10_000;
-    let raised = libc::rlimit { rlim_cur: limit.rlim_max.min(ENOUGH), ..limit };
+    let raised = libc::rlimit { rlim_cur: limit.rlim_max.min(ENOUGH).max(limit.rlim_cur), ..limit };
     // SAFETY: it reads a structure of its own type.
-    if limit.rlim_cur < raised.rlim_cur
-        && unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) } == 0
-    {
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) } == 0 {
         limit = raised;
     }
-    // The type is not the same everywhere.
-    #[allow(clippy::unnecessary_cast)]
+    #[allow(clippy::unnecessary_cast, reason = "the type is not the same everywhere")]
     let files = limit.rlim_cur as u64;
     files
 }

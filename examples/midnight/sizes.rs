@@ -17,7 +17,7 @@ pub const RETRY_PAUSES: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(200), Duration::from_millis(400)];
 
 /// Traffic that precedes each act, so that connections are open when it begins. Not counted.
-pub const LEAD_IN: Duration = Duration::from_millis(150);
+pub const LEAD_IN: Duration = Duration::from_millis(100);
 
 /// The slices of the time lines.
 pub const SLICE: Duration = Duration::from_millis(50);
