@@ -8,6 +8,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use equivalent::Equivalent;
+use futures_core::Stream;
 
 use crate::builder::Builder;
 use crate::engine::{self, Config, Count, Decision, Engine, Rule, Stored, View};
@@ -18,7 +19,7 @@ use crate::guard::Limits;
 use crate::iter::{Iter, PinnedIter};
 use crate::listener::RemovalCause;
 use crate::load::{
-    Core, IntoLoad, LoadError, LoadRequest, LoadStats, Loads, Outcome, WarmUp, bulk,
+    Core, IntoLoad, KeyStream, LoadError, LoadRequest, LoadStats, Loads, Outcome, WarmUp, bulk,
 };
 use crate::options::InsertOptions;
 use crate::stats::Stats;
@@ -567,6 +568,29 @@ where
         S: Send + Sync + 'static,
     {
         WarmUp::new(&self.core, keys.into_iter())
+    }
+
+    /// As [`warm_up`](Self::warm_up), for keys that come as a stream, say from a database or a message
+    /// queue. It can be run [async](WarmUp::run_async) only, and waits for the next key if there is none
+    /// yet, until it is [ended](crate::WarmUpControl::end).
+    ///
+    /// ```
+    /// use futures_lite::{future::block_on, stream};
+    /// use seawall::Cache;
+    ///
+    /// let cache: Cache<u32, u32> = Cache::new(1_000);
+    /// let warm_up = cache.warm_up_stream(stream::iter(0..100));
+    /// let progress = block_on(warm_up.run_async(|context| async move { context.key * 2 }));
+    /// assert_eq!(progress.loaded, 100);
+    /// ```
+    pub fn warm_up_stream<T>(&self, keys: T) -> WarmUp<'_, KeyStream<T>, K, V, S>
+    where
+        T: Stream<Item = K>,
+        K: Clone + Send + Sync + 'static,
+        V: Clone + Send + Sync + 'static,
+        S: Send + Sync + 'static,
+    {
+        WarmUp::new(&self.core, KeyStream::new(keys))
     }
 
     /// Begins a call of get-or-load that can say more about what it wants, and be told more; see

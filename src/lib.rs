@@ -8,7 +8,8 @@
 //! And it stands in front of an origin that can bear only so much: of all callers that miss a key at the
 //! same time one loads it; the loads in all, and those who wait, are limited; stale values stand in inside
 //! bounded windows; absences are remembered, failures throttled, a sick origin is left alone. See
-//! [Loading](#loading).
+//! [Loading](#loading), and the [`guide`]: concepts, how to choose the settings from what the origin bears, what
+//! holds under which failure, tests, metrics.
 //!
 //! # Usage
 //!
@@ -197,8 +198,10 @@
 //! # Features and Rust version
 //!
 //! All features are off by default: `tokio` (a runtime's handle as a spawner), `metrics` (export to the facade of that
-//! name), `tracing` (a span for each load), `serde` (Bloom filters in its data model). The minimum supported Rust version is 1.85; raising it is a minor release.
+//! name), `tracing` (a span for each load), `serde` (Bloom filters in its data model).
+//! The minimum supported Rust version is 1.85; raising it is a minor release.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_op_in_unsafe_fn)]
 
 #[cfg(not(target_pointer_width = "64"))]
@@ -218,6 +221,8 @@ mod evict;
 pub mod flight;
 mod freshness;
 pub mod guard;
+#[cfg(any(doc, doctest))]
+pub mod guide;
 mod iter;
 mod listener;
 mod load;
@@ -243,8 +248,9 @@ pub use self::error::{ConfigError, Refused, RefusedReason};
 pub use self::iter::{Iter, PinnedIter};
 pub use self::listener::RemovalCause;
 pub use self::load::{
-    BoxFuture, ErrorClass, Histogram, IntoLoad, Load, LoadContext, LoadError, LoadRequest,
-    LoadStats, Outcome, Reason, Source, Spawn, WarmUp, WarmUpControl, WarmUpProgress, WhyStale,
+    BoxFuture, ErrorClass, Histogram, IntoLoad, KeyStream, Keys, Load, LoadContext, LoadError,
+    LoadRequest, LoadStats, Outcome, Reason, Source, Spawn, WarmUp, WarmUpControl, WarmUpProgress,
+    WhyStale,
 };
 pub use self::options::InsertOptions;
 pub use self::stats::Stats;

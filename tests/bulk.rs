@@ -1,12 +1,14 @@
 //! Get-or-load of many keys (COA-13, ZER-06), and warming up.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Barrier};
+use std::sync::mpsc::{Sender, TryRecvError, channel};
+use std::sync::{Arc, Barrier, Mutex};
+use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
 use futures_lite::future::{block_on, poll_once, zip};
+use futures_lite::{Stream, stream};
 use seawall::guard::{BreakerOptions, Rate};
 use seawall::{Cache, Clock, Load, LoadError, Outcome, Source, WarmUpProgress};
 
@@ -221,6 +223,63 @@ fn a_warm_up_can_be_paused_and_ended() {
     let progress = block_on(run);
     assert!((10..=11).contains(&progress.done), "two were in progress: {progress:?}");
     assert_eq!(cache.len() as u64, progress.done);
+}
+
+/// Keys that come when they are sent. Panics if it is polled after its end.
+fn sent_keys() -> (Sender<u32>, Arc<Mutex<Option<Waker>>>, impl Stream<Item = u32>) {
+    let (send, receive) = channel();
+    let waker = Arc::new(Mutex::new(None));
+    let mut ended = false;
+    let keys = stream::poll_fn({
+        let waker = Arc::clone(&waker);
+        move |cx| {
+            assert!(!ended, "polled after its end");
+            *waker.lock().unwrap() = Some(cx.waker().clone());
+            match receive.try_recv() {
+                Ok(key) => Poll::Ready(Some(key)),
+                Err(TryRecvError::Empty) => Poll::Pending,
+                Err(TryRecvError::Disconnected) => {
+                    ended = true;
+                    Poll::Ready(None)
+                }
+            }
+        }
+    });
+    (send, waker, keys)
+}
+
+#[test]
+fn a_warm_up_loads_the_keys_of_a_stream_as_they_come() {
+    let cache: Cache<u32, u32> = Cache::new(1_000);
+    let (send, _, keys) = sent_keys();
+    let warm_up = cache.warm_up_stream(keys).concurrency(3);
+    let mut run = Box::pin(warm_up.run_async(|context| async move { context.key }));
+    for key in 0..10 {
+        assert!(block_on(poll_once(&mut run)).is_none());
+        assert_eq!((cache.len(), cache.get(&key)), (key as usize, None));
+        send.send(key).unwrap();
+    }
+    drop(send);
+    assert_eq!(block_on(run).loaded, 10);
+}
+
+#[test]
+fn a_warm_up_that_waits_for_keys_can_be_ended() {
+    let cache: Cache<u32, u32> = Cache::new(1_000);
+    let (send, waker, keys) = sent_keys();
+    let warm_up = cache.warm_up_stream(keys);
+    let control = warm_up.control();
+    send.send(7).unwrap();
+    let run = thread::scope(|scope| {
+        let run = scope.spawn(|| block_on(warm_up.run_async(|context| async move { context.key })));
+        while cache.get(&7).is_none() || waker.lock().unwrap().is_none() {
+            thread::yield_now();
+        }
+        control.end();
+        run.join().unwrap()
+    });
+    assert_eq!((run.done, run.loaded), (1, 1));
+    drop(send);
 }
 
 #[test]

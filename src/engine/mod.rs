@@ -210,6 +210,16 @@ where
         result
     }
 
+    /// Moves all buckets to a larger table.
+    #[cfg(all(test, seawall_loom))]
+    pub(crate) fn grow(&self) {
+        let guard = crate::table::reclaim::pin();
+        assert!(self.map.start_growth(&guard));
+        while self.map.is_growing(&guard) {
+            self.map.help_growth(&guard);
+        }
+    }
+
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
     }

@@ -1,16 +1,12 @@
 //! Choosing what to evict.
 
-use std::cell::Cell as StdCell;
-
-use arrayvec::ArrayVec;
-
 use super::ghost::{self, Id};
 use super::{AGES, Evict, Hand, Judge, Victim, distance};
 use crate::listener::RemovalCause;
 use crate::sync::Relaxed;
 use crate::table::reclaim::Guard;
 use crate::table::word::Policy;
-use crate::table::{Found, Map, Node, Rehash, Sampled};
+use crate::table::{Found, Map, Node, Rehash, Sample, Sampled};
 
 /// Stamps at least this old are moved up to [`CLAMPED`], lest they wrap round and look young.
 const CLAMP: u8 = 28;
@@ -35,46 +31,11 @@ const LARGE: Effort = Effort { sample: 8, further: 1 };
 /// In a table of at most [`CACHED`] buckets of 64 bytes, which mostly is in a core's own cache.
 const SMALL: Effort = Effort { sample: 12, further: 3 };
 const CACHED: usize = 16 << 10;
-/// Entries of a chain, at most.
-const CHAIN: usize = 24;
-/// Room for a sample that full chains overfill.
-const ROOM: usize = SMALL.sample + 2 * CHAIN;
 /// Entries that may be spared (promoted, or counted down) before one is evicted regardless.
 const SPARED: usize = 24;
 /// Entries that may be counted down for a key that returned, before it is held to be worth no more than
 /// they are.
 const SPARED_FOR_RETURNED: usize = 3;
-
-type Sample<'g, N> = ArrayVec<Sampled<'g, N>, ROOM>;
-
-/// What is learnt of a sample while it is gathered. Without branches: they could not be predicted.
-#[derive(Default)]
-struct Survey {
-    small: StdCell<u32>,
-    /// Rank, age stamp and uses of the entry of main that is next to go; zero if there is none.
-    main: StdCell<u32>,
-}
-
-impl Survey {
-    #[inline]
-    fn note(&self, policy: Policy, rank: u8) {
-        let is_main = u32::from(policy.is_main());
-        let bits =
-            u32::from(rank) << 7 | u32::from(policy.age()) << 2 | u32::from(policy.frequency());
-        self.small.set(self.small.get() + 1 - is_main);
-        self.main.set(self.main.get().max(bits * is_main));
-    }
-
-    fn has_small(&self) -> bool {
-        self.small.get() > 0
-    }
-
-    /// Age stamp and uses of the entry of main that is next to go.
-    fn main(&self) -> Option<(u8, u8)> {
-        let bits = self.main.get();
-        (bits > 0).then_some((bits as u8 >> 2 & (AGES - 1), bits as u8 & 3))
-    }
-}
 
 /// One eviction in progress.
 struct Choice<'a, 'g, N, H, J>
@@ -113,28 +74,28 @@ impl Evict {
 
 impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
     fn run(mut self) -> Option<Victim<'g, N>> {
-        let mut sample = Sample::new();
         let (mut empty, mut steered) = (0, false);
         loop {
             let small_first = self.evict.small_is_over(self.guard);
-            let survey = Survey::default();
-            let looked_at = self.gather(&mut sample, small_first, &survey);
+            let mut sample = Sample::new();
+            let looked_at = self.gather(&mut sample, small_first);
             if self.judge.may_be_dead() {
-                let dead = self.take_dead(&mut sample);
+                let dead = self.take_dead(&sample);
                 if dead.is_some() {
                     return dead;
                 }
             }
-            if small_first && !survey.has_small() {
+            if small_first && !sample.has_small() {
                 self.look_at_recent(&mut sample);
             }
-            if let Some((stamp, uses)) = survey.main().filter(|_| !steered) {
+            if let Some(main) = sample.first_of_main().filter(|_| !steered) {
                 let (hand, own) = self.evict.hands.of(self.guard.stripe());
-                self.evict.share.evicting(uses, distance(self.now, stamp), &hand.pull, own);
+                let units = distance(self.now, main.age());
+                self.evict.share.evicting(main.frequency(), units, &hand.pull, own);
                 steered = true;
             }
             let mut met = false;
-            while let Some(next) = Self::choose(&mut sample) {
+            while let Some(next) = sample.take_first(small_first, self.rank()) {
                 if next.is(self.protect) {
                     continue;
                 }
@@ -155,27 +116,28 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
         }
     }
 
+    /// How much an entry is due to go.
+    #[inline]
+    fn rank(&self) -> impl Fn(Policy) -> u8 + use<N, H, J> {
+        let ranks = &RANKS[usize::from(self.now % AGES)];
+        |policy| ranks[usize::from(policy.bits())]
+    }
+
     /// Fills a sample from the next buckets; returns how many were looked at.
     #[inline]
-    fn gather(&self, sample: &mut Sample<'g, N>, small_first: bool, survey: &Survey) -> usize {
+    fn gather(&self, sample: &mut Sample<'g, N>, small_first: bool) -> usize {
         let buckets = self.map.buckets(self.guard);
         let effort = if buckets <= CACHED { SMALL } else { LARGE };
         let (mut looked_at, mut further) = (0, 0);
-        let now = self.now;
         let mut position = self.hand.position(self.guard);
-        let rank_and_note = |policy| {
-            let rank = rank(policy, now, small_first);
-            survey.note(policy, rank);
-            rank
-        };
         while looked_at <= buckets {
             if sample.len() >= effort.sample {
-                if !small_first || survey.has_small() || further == effort.further {
+                if !small_first || sample.has_small() || further == effort.further {
                     break;
                 }
                 further += 1;
             }
-            position = self.map.sample(position, sample, rank_and_note, self.guard);
+            position = self.map.sample(position, sample, self.rank(), self.guard);
             looked_at += 1;
         }
         self.hand.position.store(position, Relaxed);
@@ -187,28 +149,15 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
     #[cold]
     #[inline(never)]
     fn look_at_recent(&self, sample: &mut Sample<'g, N>) {
-        let now = self.now;
         while let Some(hash) = self.hand.recent.take() {
-            sample.truncate(ROOM - CHAIN);
             let buckets = self.map.buckets(self.guard) as u128;
             let position = ((u128::from(hash) * buckets) >> 64) as u64;
-            self.map.sample(position, sample, |policy| rank(policy, now, true), self.guard);
-            let is_other =
-                |sampled: &Sampled<'g, N>| !sampled.policy().is_main() && !sampled.is(self.protect);
+            self.map.sample(position, sample, self.rank(), self.guard);
+            let is_other = |it: Sampled<'g, N>| !it.policy().is_main() && !it.is(self.protect);
             if sample.iter().any(is_other) {
                 return;
             }
         }
-    }
-
-    /// Takes the entry of the highest rank out of the sample.
-    #[inline]
-    fn choose(sample: &mut Sample<'g, N>) -> Option<Sampled<'g, N>> {
-        // The index with the rank, so that the maximum needs no branch.
-        let keys =
-            sample.iter().enumerate().map(|(index, s)| u32::from(s.rank()) << 8 | index as u32);
-        let best = keys.fold(0, u32::max);
-        sample.swap_pop((best & 0xFF) as usize)
     }
 
     /// Whether the protected entry, which came back to main, is worth no more than the one of main that
@@ -290,30 +239,32 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
         true
     }
 
-    fn take_dead(&self, sample: &mut Sample<'g, N>) -> Option<Victim<'g, N>> {
-        let mut index = 0;
-        while index < sample.len() {
-            let found = sample[index].found(self.guard);
-            if let Some(cause) = self.judge.death(found.node()) {
-                sample.swap_remove(index);
-                if self.map.remove(&found, self.guard) {
-                    return Some(Victim { found, cause });
-                }
-            } else {
-                index += 1;
-            }
-        }
-        None
+    fn take_dead(&self, sample: &Sample<'g, N>) -> Option<Victim<'g, N>> {
+        sample.iter().find_map(|sampled| {
+            let found = sampled.found(self.guard);
+            let cause = self.judge.death(found.node())?;
+            self.map.remove(&found, self.guard).then_some(Victim { found, cause })
+        })
     }
 }
 
-/// How much an entry is due to go, above zero: first the region that is to shrink; in it the oldest,
-/// where each use counts for some units of youth.
-#[inline]
-fn rank(policy: Policy, now: u8, small_first: bool) -> u8 {
+/// For each age of the clock and each policy how much an entry is due to go. A table: a hand ranks a dozen
+/// entries and more for each eviction.
+static RANKS: [[u8; 256]; AGES as usize] = {
+    let mut table = [[0; 256]; AGES as usize];
+    let mut at = 0;
+    while at < table.len() * 256 {
+        let (now, bits) = (at / 256, at % 256);
+        table[now][bits] = rank(Policy::from_bits(bits as u8), now as u8);
+        at += 1;
+    }
+    table
+};
+
+/// Above zero; the oldest first, where in main each use counts for some units of youth.
+const fn rank(policy: Policy, now: u8) -> u8 {
     let credit = if policy.is_main() { CREDIT * policy.frequency() } else { 0 };
-    let wanted = if policy.is_main() == small_first { 0 } else { AGES };
-    1 + wanted + distance(now, policy.age()).saturating_sub(credit)
+    1 + distance(now, policy.age()).saturating_sub(credit)
 }
 
 /// Keeps a very old stamp from wrapping round: the policy to give the entry instead, if it has one.

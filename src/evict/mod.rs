@@ -37,7 +37,7 @@ const BATCH: i64 = 64;
 const FREE: u64 = 16;
 
 /// How many units of age lie between a stamp and now.
-fn distance(now: u8, stamp: u8) -> u8 {
+const fn distance(now: u8, stamp: u8) -> u8 {
     now.wrapping_sub(stamp) % AGES
 }
 

@@ -30,7 +30,7 @@ pub use self::refresh::{BoxFuture, Spawn};
 use self::report::Report;
 pub use self::report::{Histogram, LoadStats};
 pub use self::request::LoadRequest;
-pub use self::warm::{WarmUp, WarmUpControl, WarmUpProgress};
+pub use self::warm::{KeyStream, Keys, WarmUp, WarmUpControl, WarmUpProgress};
 use crate::freshness::NEVER;
 
 /// The loader of refreshes that run on the cache's own threads.

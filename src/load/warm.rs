@@ -3,10 +3,12 @@
 use std::fmt;
 use std::future::{Future, poll_fn, ready};
 use std::hash::{BuildHasher, Hash};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+
+use futures_core::Stream;
 
 use super::core::Core;
 use super::loader::{IntoLoad, LoadContext};
@@ -51,6 +53,14 @@ struct Control {
     wakers: Vec<Waker>,
 }
 
+impl Control {
+    fn watch(&mut self, cx: &mut Context<'_>) {
+        if !self.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
+            self.wakers.push(cx.waker().clone());
+        }
+    }
+}
+
 impl WarmUpControl {
     /// Begins no further loads, until [`resume`](Self::resume). Those in progress go on.
     pub fn pause(&self) {
@@ -88,14 +98,73 @@ impl WarmUpControl {
     fn poll_go_on(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut control = self.lock();
         if control.paused && !control.ended {
-            control.wakers.push(cx.waker().clone());
+            control.watch(cx);
             return Poll::Pending;
         }
         Poll::Ready(!control.ended)
     }
+
+    /// Whether it was ended; else `end` wakes who asked.
+    fn poll_ended(&self, cx: &mut Context<'_>) -> bool {
+        let mut control = self.lock();
+        if !control.ended {
+            control.watch(cx);
+        }
+        control.ended
+    }
 }
 
-/// A warm-up that is being put together; made by [`Cache::warm_up`](crate::Cache::warm_up).
+/// Where a warm-up's keys come from: an iterator, or a [`KeyStream`].
+pub trait Keys<K>: private::Sealed {
+    #[doc(hidden)]
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<K>>;
+}
+
+mod private {
+    pub trait Sealed {}
+}
+
+impl<I: Iterator> private::Sealed for I {}
+
+impl<K, I: Iterator<Item = K>> Keys<K> for I {
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<K>> {
+        Poll::Ready(self.next())
+    }
+}
+
+/// The keys of a [`Cache::warm_up_stream`](crate::Cache::warm_up_stream).
+pub struct KeyStream<T> {
+    /// `None` after its end: a stream must not be polled again.
+    stream: Option<Pin<Box<T>>>,
+}
+
+impl<T> KeyStream<T> {
+    pub(crate) fn new(stream: T) -> Self {
+        KeyStream { stream: Some(Box::pin(stream)) }
+    }
+}
+
+impl<T> fmt::Debug for KeyStream<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyStream").field("ended", &self.stream.is_none()).finish()
+    }
+}
+
+impl<T> private::Sealed for KeyStream<T> {}
+
+impl<T: Stream> Keys<T::Item> for KeyStream<T> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<T::Item>> {
+        let Some(stream) = &mut self.stream else { return Poll::Ready(None) };
+        let next = stream.as_mut().poll_next(cx);
+        if let Poll::Ready(None) = next {
+            self.stream = None;
+        }
+        next
+    }
+}
+
+/// A warm-up that is being put together; made by [`Cache::warm_up`](crate::Cache::warm_up) or
+/// [`Cache::warm_up_stream`](crate::Cache::warm_up_stream).
 ///
 /// Its loads are background work: they use only their
 /// [share](crate::Builder::background_share) of the permits, and wait when the origin is at its limits.
@@ -118,7 +187,7 @@ impl<I, K, V, S> fmt::Debug for WarmUp<'_, I, K, V, S> {
 
 impl<'c, I, K, V, S> WarmUp<'c, I, K, V, S>
 where
-    I: Iterator<Item = K>,
+    I: Keys<K>,
     K: Hash + Eq + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
@@ -164,7 +233,7 @@ where
     /// If the loader or the callback does: when the other keys in progress are done.
     pub fn run<R>(self, load: impl Fn(LoadContext<K, V>) -> R + Sync) -> WarmUpProgress
     where
-        I: Send,
+        I: Iterator<Item = K> + Send,
         R: IntoLoad<V>,
         R::Error: Clone + Send + Sync + 'static,
     {
@@ -178,7 +247,8 @@ where
         self.so_far()
     }
 
-    /// Loads the keys with a loader that is a future; the returned future drives all of them.
+    /// Loads the keys with a loader that is a future; the returned future drives all of them. A stream
+    /// is asked for the next key when there is room to load it.
     ///
     /// # Cancel safety
     /// Dropping it ends the warm-up; loads that others wait for go on.
@@ -220,8 +290,7 @@ where
         F: Future<Output = Result<Outcome<V>, LoadError<E>>>,
     {
         while poll_fn(|cx| self.control.poll_go_on(cx)).await {
-            let key = self.keys.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some(key) = key else { return };
+            let Some(key) = poll_fn(|cx| self.poll_key(cx)).await else { return };
             loop {
                 self.take_turn().await;
                 match one(key.clone()).await {
@@ -236,6 +305,11 @@ where
                 }
             }
         }
+    }
+
+    fn poll_key(&self, cx: &mut Context<'_>) -> Poll<Option<K>> {
+        let next = self.keys.lock().unwrap_or_else(PoisonError::into_inner).poll_next(cx);
+        if next.is_pending() && self.control.poll_ended(cx) { Poll::Ready(None) } else { next }
     }
 
     /// Whether a refusal is about the origin and not about the key.

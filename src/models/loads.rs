@@ -211,3 +211,35 @@ fn loom_flight_publication_of_neighbours() {
         balanced(&cache);
     });
 }
+
+/// A load whose bucket moves to a larger table meanwhile is stored as any other, and once.
+#[test]
+fn loom_flight_publication_in_a_bucket_that_moves() {
+    model(|| {
+        let (cache, _hand) = empty();
+        let loader = spawn(&cache, |cache: &Model| {
+            assert_eq!(cache.get_or_load(&KEY, || OLD), Ok(OLD));
+        });
+        cache.engine().grow();
+        assert!(matches!(cache.peek(&KEY), None | Some(OLD)));
+        loader.join().unwrap();
+        assert_eq!(cache.peek(&KEY), Some(OLD));
+        balanced(&cache);
+    });
+}
+
+#[test]
+fn loom_flight_publication_of_a_refresh_in_a_bucket_that_moves() {
+    model(|| {
+        let (cache, hand) = stale();
+        let loader = spawn(&cache, |cache: &Model| {
+            let load = cache.load(&KEY).refresh().run(|_| NEW);
+            assert_eq!(load.map(|outcome| outcome.value), Ok(Some(NEW)));
+        });
+        cache.engine().grow();
+        loader.join().unwrap();
+        assert_eq!(cache.peek(&KEY), Some(NEW));
+        balanced(&cache);
+        drop(hand);
+    });
+}

@@ -21,6 +21,7 @@ mod find;
 mod grow;
 mod owned;
 pub(crate) mod reclaim;
+mod sample;
 mod walk;
 pub(crate) mod word;
 
@@ -38,7 +39,8 @@ use std::ptr;
 
 use self::bucket::{Bucket, Buckets, Seen};
 pub(crate) use self::owned::Owned;
-use self::reclaim::{Garbage, Guard, Limbo, check_read};
+use self::reclaim::{Garbage, Guard, Limbo};
+pub(crate) use self::sample::{Sample, Sampled};
 use self::word::{Control, Policy, Word};
 use crate::sync::{AcqRel, Acquire, AtomicPtr, AtomicU64, AtomicUsize, Relaxed};
 
@@ -212,56 +214,6 @@ impl<'g, N> Found<'g, N> {
             seen: Seen { slot, word: stamped },
             node,
         })
-    }
-}
-
-/// A live node that an eviction hand came by; its node has not been looked at.
-pub(crate) struct Sampled<'g, N> {
-    bucket: &'g Bucket,
-    seen: Seen,
-    index: usize,
-    rank: u8,
-    node: PhantomData<&'g N>,
-}
-
-impl<'g, N> Sampled<'g, N> {
-    #[inline]
-    pub(crate) fn policy(&self) -> Policy {
-        self.seen.word.policy()
-    }
-
-    /// Changes the policy's bits, if nothing has changed since.
-    #[cold]
-    pub(crate) fn stamp(&mut self, policy: Policy) {
-        let Seen { slot, word } = self.seen;
-        let stamped = word.with_policy(policy);
-        if word.is_plain() && self.bucket.change_word(slot, word, stamped) {
-            self.seen.word = stamped;
-        }
-    }
-
-    /// What the policy made of it when it was sampled.
-    #[inline]
-    pub(crate) fn rank(&self) -> u8 {
-        self.rank
-    }
-
-    /// The index of its bucket.
-    pub(crate) fn bucket(&self) -> usize {
-        self.index
-    }
-
-    pub(crate) fn is(&self, node: *const N) -> bool {
-        ptr::eq(self.seen.word.node::<N>(), node)
-    }
-
-    #[inline]
-    pub(crate) fn found(&self, guard: &'g Guard) -> Found<'g, N> {
-        let Sampled { bucket, seen, .. } = *self;
-        check_read(seen.word.node::<N>(), guard);
-        // SAFETY: I2: the sample was validated, after we pinned.
-        let node = unsafe { &*seen.word.node::<N>() };
-        Found { bucket, seen, node }
     }
 }
 

@@ -1,14 +1,9 @@
-//! Walking over buckets: iteration, sweeping, and the eviction hand's samples.
-
-use std::marker::PhantomData;
-use std::ptr;
-
-use arrayvec::ArrayVec;
+//! Walking over buckets: iteration and sweeping.
 
 use super::bucket::Snapshot;
 use super::reclaim::{Guard, check_read};
-use super::word::{Control, Policy, bits};
-use super::{Found, GROUP, Map, Node, Rehash, Sampled, Seen, Table, prefetch, wrapped};
+use super::word::Control;
+use super::{Found, GROUP, Map, Node, Rehash, Table, wrapped};
 use crate::sync::AtomicU64;
 
 impl<N: Node, H: Rehash<N>> Map<N, H> {
@@ -43,45 +38,6 @@ impl<N: Node, H: Rehash<N>> Map<N, H> {
             visit(Found { bucket, seen, node });
         }
         table.buckets.end_of(index)
-    }
-
-    /// Adds the live nodes of the bucket at a position to a sample, each with the rank that its policy
-    /// bits give it, for the eviction hand; none if the bucket is being changed or moved. Returns the
-    /// position of the next bucket; positions beyond the last bucket wrap round.
-    ///
-    /// Reads no node, and asks for the next bucket's line.
-    #[inline]
-    pub(crate) fn sample<'g, const ROOM: usize>(
-        &'g self,
-        position: u64,
-        into: &mut ArrayVec<Sampled<'g, N>, ROOM>,
-        rank: impl Fn(Policy) -> u8,
-        guard: &'g Guard,
-    ) -> u64 {
-        let table = self.root(guard);
-        let index = wrapped(position, table.buckets.len());
-        let bucket = table.buckets.at(index);
-        prefetch(ptr::from_ref(bucket).wrapping_add(1));
-        let next = index as u64 + 1;
-        let control = bucket.control();
-        if !control.is_ready() {
-            self.make_ready_if_growing(table, index, guard);
-            return next;
-        }
-        let before = into.len();
-        for slot in bits(control.occupied()) {
-            let word = bucket.word(slot);
-            if !word.is_removed() && !word.is_pending() {
-                let rank = rank(word.policy());
-                let sampled =
-                    Sampled { bucket, seen: Seen { slot, word }, index, rank, node: PhantomData };
-                let _ = into.try_push(sampled);
-            }
-        }
-        if bucket.control() != control {
-            into.truncate(before);
-        }
-        next
     }
 
     pub(super) fn make_ready_if_growing(&self, table: &Table, index: usize, guard: &Guard) {

@@ -29,18 +29,27 @@ impl Policy {
         if policy.is_pending() { Policy(policy.0 - 8) } else { policy }
     }
 
+    pub(crate) const fn from_bits(bits: u8) -> Policy {
+        Policy(bits)
+    }
+
     #[inline]
-    pub(crate) fn frequency(self) -> u8 {
+    pub(crate) fn bits(self) -> u8 {
+        self.0
+    }
+
+    #[inline]
+    pub(crate) const fn frequency(self) -> u8 {
         self.0 & 3
     }
 
     #[inline]
-    pub(crate) fn is_main(self) -> bool {
+    pub(crate) const fn is_main(self) -> bool {
         self.0 & 4 != 0
     }
 
     #[inline]
-    pub(crate) fn age(self) -> u8 {
+    pub(crate) const fn age(self) -> u8 {
         self.0 >> 3
     }
 
