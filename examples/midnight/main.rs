@@ -14,8 +14,8 @@ mod measure;
 mod options;
 mod origin;
 mod progress;
-#[expect(dead_code, reason = "the report is not there yet")]
 mod record;
+mod report;
 mod settings;
 mod sizes;
 mod table;
@@ -24,7 +24,9 @@ mod table;
 mod tests;
 
 use std::error::Error;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::{env, fs};
 
 use crate::options::{Options, USAGE};
 use crate::progress::Progress;
@@ -32,7 +34,7 @@ use crate::record::Drill;
 use crate::sizes::Sizes;
 
 fn main() -> ExitCode {
-    let options = match Options::parse(std::env::args().skip(1)) {
+    let options = match Options::parse(env::args().skip(1)) {
         Ok(options) => options,
         Err(wrong) => {
             eprintln!("midnight: {wrong}; see --help");
@@ -54,9 +56,16 @@ fn main() -> ExitCode {
 
 #[tokio::main]
 async fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+    // Not only when the drill is over.
+    for file in options.report.iter().chain(&options.picture) {
+        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+            return Err(format!("{} is no folder", folder.display()).into());
+        }
+    }
     let sizes = sizes(options.quick).await?;
     let mut drill = Drill { scale: in_words(&sizes), runs: Vec::new() };
-    eprintln!("{}", drill.scale);
+    eprintln!("{}, all guards let {} through", drill.scale, sizes::max_in_flight(sizes.limit));
     let progress = Progress::new(options, &sizes);
     for act in &options.acts {
         let begin = drill.runs.len();
@@ -95,9 +104,10 @@ fn cores() -> usize {
 fn in_words(sizes: &Sizes) -> String {
     let cores = cores();
     let plural = if cores == 1 { "" } else { "s" };
+    // In one line, also of the picture.
     format!(
-        "{cores} core{plural}; {:.0} requests a second over up to {} connections; {} hot articles; an origin \
-         that bears {} calls at once of {} ms each",
+        "{cores} core{plural}; {:.0} requests a second, {} connections; {} hot articles; the origin bears {} calls of \
+         {} ms",
         sizes.rate,
         sizes.connections,
         sizes.hot,
@@ -106,12 +116,21 @@ fn in_words(sizes: &Sizes) -> String {
     )
 }
 
-/// Writes what was asked for beside the table.
-fn write_reports(_drill: &Drill, options: &Options) -> Result<(), Box<dyn Error>> {
-    match options.report.as_ref().or(options.picture.as_ref()) {
-        Some(file) => {
-            Err(format!("{} is not written: there are no reports yet", file.display()).into())
-        }
-        None => Ok(()),
+fn write_reports(drill: &Drill, options: &Options) -> Result<(), Box<dyn Error>> {
+    let report = options.report.clone().unwrap_or_else(|| built().join("midnight.html"));
+    let picture = options.picture.as_ref().map(|file| (file, report::picture(drill)));
+    for (file, text) in [(&report, report::html(drill))].into_iter().chain(picture) {
+        fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))?;
+        eprintln!("written: {}", file.display());
     }
+    Ok(())
+}
+
+/// The folder of what cargo builds, if this program is in it; else the current one.
+fn built() -> PathBuf {
+    let program = env::current_exe().unwrap_or_default();
+    let mut folders = program.ancestors().skip(1);
+    let is_example = folders.next().is_some_and(|folder| folder.ends_with("examples"));
+    let folder = if is_example { folders.nth(1) } else { None };
+    folder.map_or_else(PathBuf::new, Path::to_owned)
 }
