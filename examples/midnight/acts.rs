@@ -152,13 +152,14 @@ fn flood(
 /// Again and again an old article is asked for by many at a time, most of whom leave one after the other, each
 /// before a load can have ended that begins when the one before leaves. Three are patient.
 fn hang_ups(sizes: &Sizes, begin: Duration, end: Duration, requests: &mut Vec<Request>) {
-    const PERIOD: Duration = Duration::from_millis(40);
     const LEAVING: u32 = 6;
+    // At one load for each time, so little that the origin bears it well.
+    let period = SERVICE.mul_f64(32.0 / sizes.limit as f64);
     let between = SERVICE.mul_f64(0.4);
     let soon = Duration::from_micros(500);
     let mut begin = begin;
     let mut article = first_unread(sizes);
-    while begin + PERIOD < end {
+    while begin + period < end {
         for number in 0..LEAVING {
             let kind = Kind::HangsUp(between * (number + 1));
             requests.push(Request { due: begin + soon * number, article, kind });
@@ -166,7 +167,7 @@ fn hang_ups(sizes: &Sizes, begin: Duration, end: Duration, requests: &mut Vec<Re
         for number in LEAVING..LEAVING + 3 {
             requests.push(Request { due: begin + soon * number, article, kind: Kind::Existing });
         }
-        begin += PERIOD;
+        begin += period;
         article += 1;
     }
 }

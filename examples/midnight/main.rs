@@ -106,8 +106,8 @@ fn in_words(sizes: &Sizes) -> String {
     let plural = if cores == 1 { "" } else { "s" };
     // In one line, also of the picture.
     format!(
-        "{cores} core{plural}; {:.0} requests a second, {} connections; {} hot articles; the origin bears {} calls of \
-         {} ms",
+        "{cores} core{plural}; {:.0} requests a second, {} connections; {} hot articles; \
+         the origin bears {} calls of {} ms",
         sizes.rate,
         sizes.connections,
         sizes.hot,
