@@ -80,6 +80,9 @@ async fn run(options: &Options) -> Result<(), Box<dyn Error>> {
             progress.print(&table::block(&drill.runs[begin..])?)?;
         }
     }
+    if !options.json {
+        progress.print(table::LEGEND)?;
+    }
     progress.end();
     write_reports(&drill, options)
 }

@@ -36,6 +36,12 @@ const HEAD: &str = concat!(
     "   p50   p99 p99.9 calls peak waiters retries   well",
 );
 
+/// What a reader of the table cannot guess.
+pub const LEGEND: &str = "\
+answered: of the requests for articles that exist, those that got one, fresh or stale
+calls, peak: what the origin was asked, in all and at once; waiters: requests at once that waited for it
+well: from the first event until the origin was within its limit and without errors, for the rest of the act";
+
 /// The runs of one act, a row each.
 pub fn block(runs: &[Run]) -> Result<String, fmt::Error> {
     let Some(first) = runs.first() else { return Ok(String::new()) };
