@@ -94,7 +94,8 @@
 //! | P | how long a client waits before it gives up | 2 s |
 //!
 //! **[`max_in_flight`]** = 0.8 C / processes = **20**. The fifth that is left is for what else asks the
-//! origin. By Little's law a rate of loads r keeps r T of them in flight: 0.02 x 5,000/s x 40 ms = 4, so there is
+//! origin, and for loads that were given up (timed out, or left by all callers without [`detached_loads`]) while the
+//! origin works on. By Little's law a rate of loads r keeps r T of them in flight: 0.02 x 5,000/s x 40 ms = 4, so there is
 //! room for five times the usual misses. At most 20 / 40 ms = 500 loads a second begin. If what the misses need
 //! is more than the origin bears, no setting here helps: cache more, or for longer.
 //! *Against:* many keys that miss at once.

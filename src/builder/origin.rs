@@ -101,6 +101,11 @@ impl<K, V, S> Builder<K, V, S> {
 
     /// Limits the keys that are loaded at the same time. Beyond it a load is refused at once
     /// ([`Refusal::InFlight`](crate::guard::Refusal::InFlight)), or covered by a stale value.
+    ///
+    /// It counts loads, and cannot know whether an origin works on when its load has ended early: dropped
+    /// with its last caller (see [`detached_loads`](Self::detached_loads)), or when its
+    /// [time](Self::load_timeout) was up. For such an origin leave some room below what it bears; the
+    /// [`breaker`](Self::breaker) bounds how many loads time out in a row.
     pub fn max_in_flight(mut self, loads: u64) -> Self {
         self.origin.limits.max_in_flight = loads;
         self
@@ -218,7 +223,8 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// Lets async loads go on, on the [`spawner`](Self::spawner), when nobody waits for them any more.
+    /// Lets async loads go on, on the [`spawner`](Self::spawner), when nobody waits for them any more: what they
+    /// bring is stored, and they count as [in flight](Self::max_in_flight) for as long as the origin works on them.
     pub fn detached_loads(mut self, detached: bool) -> Self {
         self.origin.loads.detached = detached;
         self
