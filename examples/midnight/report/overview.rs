@@ -90,7 +90,7 @@ fn recovery(run: &Run) -> Cell {
     match run.summary.recovery_ms {
         Some(millis) => Cell { text: duration(millis.saturating_mul(1000)), mark: None },
         None if run.events.is_empty() => Cell { text: none(), mark: None },
-        None => Cell { text: "not yet".to_owned(), mark: Some(Mark::High) },
+        None => Cell { text: "no".to_owned(), mark: Some(Mark::High) },
     }
 }
 
