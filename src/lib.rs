@@ -255,3 +255,8 @@ pub use self::load::{
 pub use self::options::InsertOptions;
 pub use self::stats::Stats;
 pub use equivalent::Equivalent;
+
+/// Its programs are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
