@@ -86,6 +86,7 @@
 #![forbid(unsafe_code)]
 
 mod ageing;
+mod batch;
 mod block;
 mod error;
 mod filter;
