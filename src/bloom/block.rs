@@ -17,7 +17,7 @@ pub(super) const WORDS: usize = if cfg!(seawall_loom) { 2 } else { 8 };
 /// Bytes of a block.
 pub(super) const BYTES: usize = WORDS * 8;
 /// Bits of the hash that choose a bit of a word.
-const INDEX_BITS: usize = 6;
+pub(super) const INDEX_BITS: usize = 6;
 /// A single query stops here when a bit is missing. A branch a word would be mispredicted for most absent
 /// keys; none at all would cost them the second half of the work.
 const FIRST: usize = WORDS / 2;
@@ -30,8 +30,8 @@ pub(super) fn index(hash: u128, blocks: usize) -> usize {
 }
 
 /// The bit of a word that a key sets.
-#[inline(always)]
-pub(super) fn mask(low: u64, word: usize) -> u64 {
+#[inline]
+fn mask(low: u64, word: usize) -> u64 {
     1 << ((low >> (INDEX_BITS * word)) & 63)
 }
 
