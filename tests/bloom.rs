@@ -11,8 +11,8 @@ use std::thread;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use seawall::bloom::{
-    AgeingFilter, Answer, BloomKey, Filter, Plan, Rebuild, RebuildError, RebuildingFilter,
-    SizeError, SnapshotError, classic, hash_bytes, plan, plan_for_bytes,
+    AgeingFilter, Answer, BloomKey, Filter, FrozenFilter, Plan, Rebuild, RebuildError,
+    RebuildingFilter, SizeError, SnapshotError, classic, hash_bytes, plan, plan_for_bytes,
 };
 
 /// Smaller where every instruction is interpreted.
@@ -482,6 +482,9 @@ mod snapshots {
     }
 }
 
+#[path = "bloom/frozen.rs"]
+mod frozen;
+
 mod rebuilding {
     use super::*;
 
@@ -805,6 +808,7 @@ fn filters_are_shared_and_sent() {
     check::<RebuildingFilter>();
     check::<Rebuild<'_>>();
     check::<AgeingFilter>();
+    check::<FrozenFilter>();
     check::<SnapshotError>();
     check::<RebuildError>();
 }

@@ -32,6 +32,7 @@ enum Op {
     Clear,
     Save,
     Stream,
+    Freeze,
     Union(Vec<u16>),
     /// Feeds a new generation, inserting some keys meanwhile; then finishes or abandons it.
     Rebuild {
@@ -149,6 +150,20 @@ impl Run {
         self.filter = Filter::read_from(&mut bytes.as_slice()).expect("its own bytes");
     }
 
+    /// Asks for all keys that are there, and for those that differ from them by a bit.
+    fn freeze(&mut self) {
+        let frozen = self.filter.clone().freeze();
+        for &hash in &self.hashes {
+            assert!(frozen.contains_hash(hash));
+            for other in (0..48).map(|bit| hash ^ 1 << bit) {
+                assert_eq!(frozen.contains_hash(other), self.filter.contains_hash(other));
+            }
+        }
+        let keys: Vec<u16> = (0..100).collect();
+        assert_eq!(frozen.contains_many(&keys), self.filter.contains_many(&keys));
+        self.filter = frozen.thaw();
+    }
+
     fn union(&mut self, keys: &[u16]) {
         let other = Filter::with_seed(&self.plan, self.seed).expect("a small filter");
         for key in keys {
@@ -177,6 +192,7 @@ impl Run {
             }
             Op::Save => self.save(),
             Op::Stream => self.stream(),
+            Op::Freeze => self.freeze(),
             Op::Union(keys) => self.union(keys),
             Op::Rebuild { items, feed, meanwhile, finish } => {
                 self.rebuild(*items, feed, meanwhile, *finish);

@@ -17,10 +17,17 @@ pub(super) const WORDS: usize = if cfg!(seawall_loom) { 2 } else { 8 };
 /// Bytes of a block.
 pub(super) const BYTES: usize = WORDS * 8;
 /// Bits of the hash that choose a bit of a word.
-const INDEX_BITS: usize = 6;
+pub(super) const INDEX_BITS: usize = 6;
 /// A single query stops here when a bit is missing. A branch a word would be mispredicted for most absent
 /// keys; none at all would cost them the second half of the work.
 const FIRST: usize = WORDS / 2;
+
+/// The block that a key belongs to, of a number of them.
+#[inline]
+pub(super) fn index(hash: u128, blocks: usize) -> usize {
+    let high = (hash >> 64) as u64;
+    ((u128::from(high) * blocks as u128) >> 64) as usize
+}
 
 /// The bit of a word that a key sets.
 #[inline]
@@ -49,7 +56,7 @@ impl Block {
 
     #[inline]
     pub(super) fn contains(&self, low: u64) -> bool {
-        self.test(low, |word| word.load(Relaxed))
+        test(&self.0, low, |word| word.load(Relaxed))
     }
 
     /// As [`Self::contains`]; if it returns `false` because of a `clear`, that is visible.
@@ -57,20 +64,13 @@ impl Block {
     pub(super) fn contains_acquire(&self, low: u64) -> bool {
         // ORDERING (B1): Acquire pairs with `clear`. A word that was cleared and has had bits set since
         // still carries it: those were read-modify-writes.
-        self.test(low, |word| word.load(Acquire))
+        test(&self.0, low, |word| word.load(Acquire))
     }
 
     /// As [`Self::contains`], without a branch: for batches, whose answers are stored, not acted upon.
     #[inline]
     pub(super) fn contains_flat(&self, low: u64) -> bool {
-        count(&self.0, low, |word| word.load(Relaxed)) == WORDS as u64
-    }
-
-    #[inline]
-    fn test(&self, low: u64, load: impl Fn(&AtomicU64) -> u64) -> bool {
-        let (first, second) = self.0.split_at(FIRST);
-        count(first, low, &load) == FIRST as u64
-            && count(second, low >> (INDEX_BITS * FIRST), &load) == (WORDS - FIRST) as u64
+        test_flat(&self.0, low, |word| word.load(Relaxed))
     }
 
     /// Reads a word, so that the line is on its way when it is needed.
@@ -104,9 +104,23 @@ impl Block {
     }
 }
 
+/// Whether all of a key's bits are set; looks at the second half only if the first has its own.
+#[inline]
+pub(super) fn test<W>(words: &[W; WORDS], low: u64, load: impl Fn(&W) -> u64) -> bool {
+    let (first, second) = words.split_at(FIRST);
+    count(first, low, &load) == FIRST as u64
+        && count(second, low >> (INDEX_BITS * FIRST), &load) == (WORDS - FIRST) as u64
+}
+
+/// As [`test`], without a branch.
+#[inline]
+pub(super) fn test_flat<W>(words: &[W; WORDS], low: u64, load: impl Fn(&W) -> u64) -> bool {
+    count(words, low, load) == WORDS as u64
+}
+
 /// Counts those of a key's bits that are set: a bit test and an addition with carry for each word.
 #[inline]
-fn count(words: &[AtomicU64], mut low: u64, load: impl Fn(&AtomicU64) -> u64) -> u64 {
+fn count<W>(words: &[W], mut low: u64, load: impl Fn(&W) -> u64) -> u64 {
     let mut set = 0;
     for word in words {
         set += (load(word) >> (low & 63)) & 1;

@@ -3,14 +3,12 @@
 use std::fmt;
 use std::hint::black_box;
 
-use super::block::{BYTES, Block, WORDS};
+use super::batch::{AHEAD, answers, each_answer, look_up};
+use super::block::{BYTES, Block, WORDS, index};
 use super::error::{ShapeMismatch, SizeError};
 use super::key::BloomKey;
 use super::sizing::Plan;
 use crate::sync::{AtomicU64, Padded, Relaxed};
-
-/// Keys whose lines are requested before the first one is looked at.
-pub(super) const AHEAD: usize = 32;
 
 /// A Bloom filter: a set of keys that answers *certainly not* or *maybe*.
 ///
@@ -140,45 +138,22 @@ impl Filter {
     where
         K: BloomKey + ?Sized + 'k,
     {
-        let mut answers = Vec::new();
-        let mut batch = Batch::default();
-        for key in keys {
-            if batch.push(self.hash(key)) {
-                answers.extend_from_slice(batch.answers(self));
-                batch.clear();
-            }
-        }
-        answers.extend_from_slice(batch.answers(self));
-        answers
+        answers(keys, self.seed, |hashes, found| self.look_up(hashes, found))
     }
 
     /// Calls a closure with the position and the answer of each of several keys, in their order; see
     /// [`Self::contains_many`]. Does not allocate.
     #[inline]
-    pub fn contains_many_with<K>(&self, keys: &[K], mut answer: impl FnMut(usize, bool))
+    pub fn contains_many_with<K>(&self, keys: &[K], answer: impl FnMut(usize, bool))
     where
         K: BloomKey,
     {
-        let mut hashes = [0; AHEAD];
-        for (i, keys) in keys.chunks(AHEAD).enumerate() {
-            for (hash, key) in hashes.iter_mut().zip(keys) {
-                *hash = self.hash(key);
-            }
-            let hashes = &hashes[..keys.len()];
-            let mut found = [false; AHEAD];
-            self.look_up(hashes, &mut found);
-            for (j, &found) in found[..hashes.len()].iter().enumerate() {
-                answer(i * AHEAD + j, found);
-            }
-        }
+        each_answer(keys, self.seed, |hashes, found| self.look_up(hashes, found), answer);
     }
 
     #[inline]
     fn look_up(&self, hashes: &[u128], found: &mut [bool; AHEAD]) {
-        self.touch(hashes);
-        for (found, &hash) in found.iter_mut().zip(hashes) {
-            *found = self.block(hash).contains_flat(hash as u64);
-        }
+        look_up(&self.blocks, hashes, found, Block::touch, Block::contains_flat);
     }
 
     /// Reads a word of each hash's block. None of these reads waits for another, so the lines come
@@ -311,8 +286,11 @@ impl Filter {
 
     #[inline]
     fn block(&self, hash: u128) -> &Block {
-        let high = (hash >> 64) as u64;
-        &self.blocks[((u128::from(high) * self.blocks.len() as u128) >> 64) as usize]
+        &self.blocks[index(hash, self.blocks.len())]
+    }
+
+    pub(super) fn into_blocks(self) -> Vec<Block> {
+        self.blocks.into_vec()
     }
 
     pub(super) fn each_block(&self) -> impl Iterator<Item = [u64; WORDS]> {
@@ -338,36 +316,5 @@ impl fmt::Debug for Filter {
             .field("seed", &self.seed)
             .field("items", &self.items())
             .finish_non_exhaustive()
-    }
-}
-
-/// Hashes that are looked up together.
-struct Batch {
-    hashes: [u128; AHEAD],
-    len: usize,
-    answers: [bool; AHEAD],
-}
-
-impl Default for Batch {
-    fn default() -> Self {
-        Batch { hashes: [0; AHEAD], len: 0, answers: [false; AHEAD] }
-    }
-}
-
-impl Batch {
-    /// Returns whether it is full now.
-    fn push(&mut self, hash: u128) -> bool {
-        self.hashes[self.len] = hash;
-        self.len += 1;
-        self.len == AHEAD
-    }
-
-    fn answers(&mut self, filter: &Filter) -> &[bool] {
-        filter.look_up(&self.hashes[..self.len], &mut self.answers);
-        &self.answers[..self.len]
-    }
-
-    fn clear(&mut self) {
-        self.len = 0;
     }
 }

@@ -8,6 +8,7 @@
 //! | type | for |
 //! |---|---|
 //! | [`Filter`] | a set that only grows. Can be saved, shipped and merged |
+//! | [`FrozenFilter`] | a set that does not change any more: the fastest to ask, with the feature `simd` |
 //! | [`RebuildingFilter`] | a screen: built anew from the source of truth now and then, while it is in use |
 //! | [`AgeingFilter`] | "seen lately": keys are forgotten after two rotations |
 //!
@@ -86,9 +87,12 @@
 #![forbid(unsafe_code)]
 
 mod ageing;
+mod avx2;
+mod batch;
 mod block;
 mod error;
 mod filter;
+mod frozen;
 mod key;
 #[cfg(all(test, seawall_loom))]
 mod models;
@@ -104,6 +108,7 @@ mod tests;
 pub use self::ageing::AgeingFilter;
 pub use self::error::{RebuildError, ShapeMismatch, SizeError, SnapshotError};
 pub use self::filter::Filter;
+pub use self::frozen::FrozenFilter;
 pub use self::key::{BloomKey, hash_bytes};
 pub use self::rebuild::{Answer, Rebuild, RebuildingFilter};
 pub use self::sizing::{Classic, Plan, classic, plan, plan_for_bytes};

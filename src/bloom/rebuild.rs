@@ -21,8 +21,9 @@
 
 use std::fmt;
 
+use super::batch::AHEAD;
 use super::error::{RebuildError, SizeError};
-use super::filter::{AHEAD, Filter};
+use super::filter::Filter;
 use super::key::BloomKey;
 use super::pool::{Pool, Slot};
 use super::sizing::Plan;

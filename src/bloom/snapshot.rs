@@ -8,6 +8,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 use super::block::{BYTES, Block, WORDS};
 use super::error::SnapshotError;
 use super::filter::Filter;
+use super::frozen::FrozenFilter;
 
 const MAGIC: [u8; 8] = *b"\x89SWBLOOM";
 const VERSION: u32 = 1;
@@ -98,12 +99,7 @@ impl Filter {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(HEADER + self.bytes() + CHECKSUM);
-        let Ok(()) = self.each_piece(|piece| -> Result<(), Infallible> {
-            bytes.extend_from_slice(piece);
-            Ok(())
-        });
-        bytes
+        collected(&self.header(), self.each_block())
     }
 
     /// Returns the filter that some bytes are.
@@ -145,32 +141,11 @@ impl Filter {
     ///
     /// Those of the writer.
     pub fn write_to(&self, to: &mut impl Write) -> io::Result<()> {
-        self.each_piece(|piece| to.write_all(piece))
+        each_piece(&self.header(), self.each_block(), |piece| to.write_all(piece))
     }
 
-    /// Hands out the snapshot piece by piece.
-    fn each_piece<E>(&self, mut put: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
-        let (seed, blocks, items) = (self.seed(), self.blocks() as u64, self.items());
-        let header = Header { seed, blocks, items }.encode();
-        let mut checksum = Xxh3::new();
-        checksum.update(&header);
-        put(&header)?;
-        let mut piece = [0; 64 * BYTES];
-        let mut filled = 0;
-        for words in self.each_block() {
-            for word in words {
-                piece[filled..filled + 8].copy_from_slice(&word.to_le_bytes());
-                filled += 8;
-            }
-            if filled == piece.len() {
-                checksum.update(&piece);
-                put(&piece)?;
-                filled = 0;
-            }
-        }
-        checksum.update(&piece[..filled]);
-        put(&piece[..filled])?;
-        put(&checksum.digest().to_le_bytes())
+    fn header(&self) -> Header {
+        Header { seed: self.seed(), blocks: self.blocks() as u64, items: self.items() }
     }
 
     /// Reads what [`Self::write_to`] wrote, and nothing after it.
@@ -207,6 +182,81 @@ impl Filter {
         }
         Ok(Self::from_blocks(blocks, header.seed, header.items))
     }
+}
+
+impl FrozenFilter {
+    /// Returns what [`Filter::to_bytes`] returns for the filter that it was made from.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        collected(&self.header(), self.each_block())
+    }
+
+    /// Returns the filter that some bytes are, as [`Filter::from_bytes`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Filter::from_bytes`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, SnapshotError> {
+        Filter::from_bytes(bytes).map(Filter::freeze)
+    }
+
+    /// Writes what [`Self::to_bytes`] returns, as [`Filter::write_to`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the writer.
+    pub fn write_to(&self, to: &mut impl Write) -> io::Result<()> {
+        each_piece(&self.header(), self.each_block(), |piece| to.write_all(piece))
+    }
+
+    /// Reads what [`Self::write_to`] wrote, as [`Filter::read_from`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Filter::read_from`].
+    pub fn read_from(from: &mut impl Read) -> io::Result<Self> {
+        Filter::read_from(from).map(Filter::freeze)
+    }
+
+    fn header(&self) -> Header {
+        Header { seed: self.seed(), blocks: self.blocks() as u64, items: self.items() }
+    }
+}
+
+/// Hands out a snapshot piece by piece.
+fn each_piece<E>(
+    header: &Header,
+    blocks: impl Iterator<Item = [u64; WORDS]>,
+    mut put: impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let header = header.encode();
+    let mut checksum = Xxh3::new();
+    checksum.update(&header);
+    put(&header)?;
+    let mut piece = [0; 64 * BYTES];
+    let mut filled = 0;
+    for words in blocks {
+        for word in words {
+            piece[filled..filled + 8].copy_from_slice(&word.to_le_bytes());
+            filled += 8;
+        }
+        if filled == piece.len() {
+            checksum.update(&piece);
+            put(&piece)?;
+            filled = 0;
+        }
+    }
+    checksum.update(&piece[..filled]);
+    put(&piece[..filled])?;
+    put(&checksum.digest().to_le_bytes())
+}
+
+fn collected(header: &Header, blocks: impl Iterator<Item = [u64; WORDS]>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER + header.blocks as usize * BYTES + CHECKSUM);
+    let Ok(()) = each_piece(header, blocks, |piece| -> Result<(), Infallible> {
+        bytes.extend_from_slice(piece);
+        Ok(())
+    });
+    bytes
 }
 
 fn invalid(error: SnapshotError) -> io::Error {

@@ -8,7 +8,7 @@ use crate::record;
 use crate::report::{Report, median, round};
 use crate::zipf::Random;
 use ahash::RandomState;
-use seawall::bloom::{Filter, plan};
+use seawall::bloom::{Filter, FrozenFilter, plan};
 use serde_json::Value;
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -18,18 +18,25 @@ const RATE: f64 = 0.01;
 /// One filter in a core's own cache, one that is far larger.
 const ITEMS: [u64; 2] = [1_000_000, 40_000_000];
 const QUERIES: u64 = 1_000_000;
+/// Subjects of this crate: the first ones.
+const OURS: usize = 4;
 /// Queries of a batch.
 const BATCH: usize = 1024;
 
 trait Subject: Sized + Sync + 'static {
     const NAME: &'static str;
-    fn new(items: u64) -> Self;
+    /// With the keys below the number.
+    fn filled(items: u64) -> Self;
     fn bits(&self) -> usize;
-    fn insert(&mut self, key: u64);
     fn contains(&self, key: u64) -> bool;
 
-    /// Inserts from several threads at once; `None` where it cannot.
-    fn shared() -> Option<fn(&Self, u64)> {
+    /// Nanoseconds an insert; `None` where there are none.
+    fn inserts() -> Option<fn(u64) -> f64> {
+        None
+    }
+
+    /// The same, from two threads at once.
+    fn shared_inserts() -> Option<fn(u64) -> f64> {
         None
     }
 
@@ -39,18 +46,48 @@ trait Subject: Sized + Sync + 'static {
     }
 }
 
+/// What takes keys one by one.
+trait Growing: Sized {
+    fn new(items: u64) -> Self;
+    fn insert(&mut self, key: u64);
+}
+
+fn grown<S: Growing>(items: u64) -> S {
+    let mut filter = S::new(items);
+    (0..items).for_each(|key| filter.insert(key));
+    filter
+}
+
+fn time_inserts<S: Growing>(items: u64) -> f64 {
+    let mut filter = S::new(items);
+    let start = Instant::now();
+    (0..items).for_each(|key| filter.insert(key));
+    start.elapsed().as_nanos() as f64 / items as f64
+}
+
 fn hasher() -> RandomState {
     RandomState::with_seeds(0x5ea_3a11, 0x0c0f_fee0, 0xb1ea_c4ed, 0x7e57_ab1e)
 }
 
 struct Seawall(Filter);
 
-impl Subject for Seawall {
-    const NAME: &'static str = "seawall";
-
+impl Growing for Seawall {
     fn new(items: u64) -> Self {
         let plan = plan(items, RATE).expect("a valid rate");
         Seawall(Filter::new(&plan).expect("enough memory"))
+    }
+
+    #[inline]
+    fn insert(&mut self, key: u64) {
+        self.0.insert(&key);
+    }
+}
+
+impl Subject for Seawall {
+    const NAME: &'static str = "seawall";
+
+    fn filled(items: u64) -> Self {
+        grown(items)
     }
 
     fn bits(&self) -> usize {
@@ -58,39 +95,42 @@ impl Subject for Seawall {
     }
 
     #[inline]
-    fn insert(&mut self, key: u64) {
-        self.0.insert(&key);
-    }
-
-    #[inline]
     fn contains(&self, key: u64) -> bool {
         self.0.contains(&key)
     }
 
-    fn shared() -> Option<fn(&Self, u64)> {
-        Some(|filter, key| {
-            filter.0.insert(&key);
-        })
+    fn inserts() -> Option<fn(u64) -> f64> {
+        Some(time_inserts::<Self>)
+    }
+
+    fn shared_inserts() -> Option<fn(u64) -> f64> {
+        Some(|items| two_threads(&Seawall::new(items), |it, key| _ = it.0.insert(&key), items))
     }
 }
 
 /// Queries in batches.
 struct SeawallMany(Seawall);
 
-impl Subject for SeawallMany {
-    const NAME: &'static str = "seawall-many";
-
+impl Growing for SeawallMany {
     fn new(items: u64) -> Self {
         SeawallMany(Seawall::new(items))
-    }
-
-    fn bits(&self) -> usize {
-        self.0.bits()
     }
 
     #[inline]
     fn insert(&mut self, key: u64) {
         self.0.insert(key);
+    }
+}
+
+impl Subject for SeawallMany {
+    const NAME: &'static str = "seawall-many";
+
+    fn filled(items: u64) -> Self {
+        grown(items)
+    }
+
+    fn bits(&self) -> usize {
+        self.0.bits()
     }
 
     #[inline]
@@ -106,41 +146,115 @@ impl Subject for SeawallMany {
         }
         count
     }
+
+    fn inserts() -> Option<fn(u64) -> f64> {
+        Some(time_inserts::<Self>)
+    }
+}
+
+/// Made of the filter above when that has all keys.
+struct SeawallFrozen(FrozenFilter);
+
+impl Subject for SeawallFrozen {
+    const NAME: &'static str = "seawall-frozen";
+
+    fn filled(items: u64) -> Self {
+        SeawallFrozen(grown::<Seawall>(items).0.freeze())
+    }
+
+    fn bits(&self) -> usize {
+        self.0.bytes() * 8
+    }
+
+    #[inline]
+    fn contains(&self, key: u64) -> bool {
+        self.0.contains(&key)
+    }
+}
+
+/// The same, in batches.
+struct SeawallFrozenMany(FrozenFilter);
+
+impl Subject for SeawallFrozenMany {
+    const NAME: &'static str = "seawall-frozen-many";
+
+    fn filled(items: u64) -> Self {
+        SeawallFrozenMany(SeawallFrozen::filled(items).0)
+    }
+
+    fn bits(&self) -> usize {
+        self.0.bytes() * 8
+    }
+
+    #[inline]
+    fn contains(&self, key: u64) -> bool {
+        self.0.contains(&key)
+    }
+
+    #[inline]
+    fn count(&self, keys: &[u64]) -> u64 {
+        let mut count = 0;
+        for keys in keys.chunks(BATCH) {
+            self.0.contains_many_with(keys, |_, found| count += u64::from(found));
+        }
+        count
+    }
 }
 
 struct FastBloom(fastbloom::BloomFilter<RandomState>);
 
-impl Subject for FastBloom {
-    const NAME: &'static str = "fastbloom";
-
+impl Growing for FastBloom {
     fn new(items: u64) -> Self {
         let builder = fastbloom::BloomFilter::with_false_pos(RATE).hasher(hasher());
         FastBloom(builder.expected_items(items as usize))
     }
 
+    #[inline]
+    fn insert(&mut self, key: u64) {
+        self.0.insert(&key);
+    }
+}
+
+impl Subject for FastBloom {
+    const NAME: &'static str = "fastbloom";
+
+    fn filled(items: u64) -> Self {
+        grown(items)
+    }
+
     fn bits(&self) -> usize {
         self.0.num_bits()
     }
 
     #[inline]
-    fn insert(&mut self, key: u64) {
-        self.0.insert(&key);
-    }
-
-    #[inline]
     fn contains(&self, key: u64) -> bool {
         self.0.contains(&key)
+    }
+
+    fn inserts() -> Option<fn(u64) -> f64> {
+        Some(time_inserts::<Self>)
     }
 }
 
 struct FastBloomAtomic(fastbloom::AtomicBloomFilter<RandomState>);
 
-impl Subject for FastBloomAtomic {
-    const NAME: &'static str = "fastbloom-atomic";
-
+impl Growing for FastBloomAtomic {
     fn new(items: u64) -> Self {
         let builder = fastbloom::AtomicBloomFilter::with_false_pos(RATE).hasher(hasher());
         FastBloomAtomic(builder.expected_items(items as usize))
+    }
+
+    #[inline]
+    fn insert(&mut self, key: u64) {
+        self.0.insert(&key);
+    }
+}
+
+impl Subject for FastBloomAtomic {
+    const NAME: &'static str = "fastbloom-atomic";
+
+    fn filled(items: u64) -> Self {
+        grown(items)
     }
 
     fn bits(&self) -> usize {
@@ -148,27 +262,24 @@ impl Subject for FastBloomAtomic {
     }
 
     #[inline]
-    fn insert(&mut self, key: u64) {
-        self.0.insert(&key);
-    }
-
-    #[inline]
     fn contains(&self, key: u64) -> bool {
         self.0.contains(&key)
     }
 
-    fn shared() -> Option<fn(&Self, u64)> {
-        Some(|filter, key| {
-            filter.0.insert(&key);
+    fn inserts() -> Option<fn(u64) -> f64> {
+        Some(time_inserts::<Self>)
+    }
+
+    fn shared_inserts() -> Option<fn(u64) -> f64> {
+        Some(|items| {
+            two_threads(&FastBloomAtomic::new(items), |it, key| _ = it.0.insert(&key), items)
         })
     }
 }
 
 struct Sbbf(sbbf_rs_safe::Filter, RandomState);
 
-impl Subject for Sbbf {
-    const NAME: &'static str = "sbbf-rs-safe";
-
+impl Growing for Sbbf {
     fn new(items: u64) -> Self {
         // Its constructor takes whole bits per key; 10.53 are what 1 % needs in blocks of 256 bits.
         let bytes = (items as f64 * 10.53 / 8.0 / 32.0).ceil() as usize * 32;
@@ -176,18 +287,30 @@ impl Subject for Sbbf {
         Sbbf(filter, hasher())
     }
 
+    #[inline]
+    fn insert(&mut self, key: u64) {
+        self.0.insert_hash(self.1.hash_one(key));
+    }
+}
+
+impl Subject for Sbbf {
+    const NAME: &'static str = "sbbf-rs-safe";
+
+    fn filled(items: u64) -> Self {
+        grown(items)
+    }
+
     fn bits(&self) -> usize {
         self.0.as_bytes().len() * 8
     }
 
     #[inline]
-    fn insert(&mut self, key: u64) {
-        self.0.insert_hash(self.1.hash_one(key));
-    }
-
-    #[inline]
     fn contains(&self, key: u64) -> bool {
         self.0.contains_hash(self.1.hash_one(key))
+    }
+
+    fn inserts() -> Option<fn(u64) -> f64> {
+        Some(time_inserts::<Self>)
     }
 }
 
@@ -233,9 +356,7 @@ struct Built<S> {
 
 impl<S: Subject> Built<S> {
     fn boxed(items: u64) -> Box<dyn Live> {
-        let mut filter = S::new(items);
-        (0..items).for_each(|key| filter.insert(key));
-        Box::new(Built { filter, items, times: Times::default() })
+        Box::new(Built { filter: S::filled(items), items, times: Times::default() })
     }
 }
 
@@ -261,14 +382,9 @@ impl<S: Subject> Live for Built<S> {
     }
 
     fn inserts(&mut self) {
-        let mut filter = S::new(self.items);
-        let start = Instant::now();
-        (0..self.items).for_each(|key| filter.insert(key));
-        let one = start.elapsed().as_nanos() as f64 / self.items as f64;
-        drop(filter);
+        let Some(one) = S::inserts().map(|time| time(self.items)) else { return };
         self.times.insert.push(one);
-        if let Some(insert) = S::shared() {
-            let two = two_threads(&S::new(self.items), insert, self.items);
+        if let Some(two) = S::shared_inserts().map(|time| time(self.items)) {
             self.times.scaling.push(one / two);
         }
     }
@@ -308,6 +424,8 @@ pub fn run(args: &Args, report: &mut Report) -> Result<(), lexopt::Error> {
         let mut subjects = [
             Built::<Seawall>::boxed(items),
             Built::<SeawallMany>::boxed(items),
+            Built::<SeawallFrozen>::boxed(items),
+            Built::<SeawallFrozenMany>::boxed(items),
             Built::<FastBloom>::boxed(items),
             Built::<FastBloomAtomic>::boxed(items),
             Built::<Sbbf>::boxed(items),
@@ -346,10 +464,11 @@ fn emit(report: &mut Report, items: u64, queries: &Queries, subjects: &[Box<dyn 
             "insert_2t_over_1t": middle(&times.scaling),
         });
     }
-    for (i, ours) in subjects.iter().enumerate().take(2) {
+    for (i, ours) in subjects.iter().enumerate().take(OURS) {
         for peer in &subjects[i + 1..] {
-            let ratio = |ours: &[f64], peer: &[f64]| {
-                round(median(ours.iter().zip(peer).map(|(a, b)| b / a).collect()), 3)
+            let ratio = |ours: &[f64], peer: &[f64]| -> Value {
+                let ratios: Vec<f64> = ours.iter().zip(peer).map(|(a, b)| b / a).collect();
+                if ratios.is_empty() { Value::Null } else { round(median(ratios), 3).into() }
             };
             let (a, b) = (ours.times(), peer.times());
             report.add(record! {
