@@ -1009,7 +1009,8 @@ fn pan_01_a_waker_that_panics_keeps_nobody_else_from_being_woken() {
 fn pan_09_after_a_loader_panicked_all_calls_work() {
     hush();
     must_end(|| {
-        let cache: Numbers = Cache::builder().max_entries(1_000).max_in_flight(3).build().unwrap();
+        // A load for each thread, and no more.
+        let cache: Numbers = Cache::builder().max_entries(1_000).max_in_flight(4).build().unwrap();
         for form in Form::ALL {
             let gate = Gate::<u32>::new();
             gate.open_to_panic(PLANNED);
