@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::subjects;
+use crate::{bytes, subjects};
 use lexopt::prelude::*;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,6 +11,7 @@ usage: versus <bench> [options]
 benches:
   throughput   operations a second, and the ratios between subjects
   traces       hit ratio on recorded traces
+  bytes        the same under a budget of bytes, on traces with sizes
   memory       live heap bytes per entry
   latency      single hits timed one by one while another thread evicts
   bloom        Bloom filters: time of queries and inserts, false positives
@@ -20,20 +21,24 @@ options:
   --rounds N          rounds (throughput, latency, bloom; default 5)
   --ms N              milliseconds per subject and round (throughput, latency; default 300)
   --subjects a,b      only these subjects
-  --threads 1,2       thread counts (throughput, traces; default 1,2)
+  --threads 1,2       thread counts (throughput, traces; default 1,2; bytes; default 1)
   --scenarios a,b     only these scenarios (throughput) or shapes (memory)
-  --traces PATH       folder of the traces (traces; default ../../../shared/traces)
-  --rows SUBSTRING    only traces whose name contains it (traces)
-  --capacity a,b      these capacities instead of those of rows.csv (traces); numbers of keys
-                      (bloom; default 1000000,40000000)
+  --traces PATH       folder of the traces (traces, bytes; default ../../../shared/traces)
+  --settle            do pending maintenance after each request, where one can ask for it (bytes)
+  --rows SUBSTRING    only traces whose name contains it (traces, bytes)
+  --capacity a,b      these capacities instead of those of rows.csv (traces); budgets (bytes; default
+                      1, 5 and 20 % of all distinct keys'); numbers of keys (bloom; default
+                      1000000,40000000)
 ";
 
 pub struct Args {
     pub bench: String,
     pub json: bool,
+    /// Whether pending maintenance is done after each request.
+    pub settle: bool,
     pub rounds: usize,
     pub time: Duration,
-    pub threads: Vec<usize>,
+    threads: Option<Vec<usize>>,
     pub traces: PathBuf,
     pub rows: Option<String>,
     pub capacities: Option<Vec<u64>>,
@@ -46,9 +51,10 @@ impl Args {
         let mut args = Args {
             bench: String::new(),
             json: false,
+            settle: false,
             rounds: 5,
             time: Duration::from_millis(300),
-            threads: vec![1, 2],
+            threads: None,
             traces: PathBuf::from("../../../shared/traces"),
             rows: None,
             capacities: None,
@@ -59,13 +65,15 @@ impl Args {
         while let Some(arg) = parser.next()? {
             match arg {
                 Long("json") => args.json = true,
+                Long("settle") => args.settle = true,
                 Long("rounds") => args.rounds = at_least_one(parser.value()?.parse()?)?,
                 Long("ms") => args.time = Duration::from_millis(parser.value()?.parse()?),
                 Long("threads") => {
-                    args.threads = list(parser.value()?)?;
-                    for &threads in &args.threads {
+                    let threads = list(parser.value()?)?;
+                    for &threads in &threads {
                         at_least_one(threads)?;
                     }
+                    args.threads = Some(threads);
                 }
                 Long("subjects") => args.subjects = Some(subjects(list(parser.value()?)?)?),
                 Long("scenarios") => args.scenarios = Some(list(parser.value()?)?),
@@ -81,6 +89,11 @@ impl Args {
             }
         }
         Ok(args)
+    }
+
+    /// The thread counts; the bench has its own for a user who gives none.
+    pub fn threads<'a>(&'a self, default: &'a [usize]) -> &'a [usize] {
+        self.threads.as_deref().unwrap_or(default)
     }
 
     /// Whether the subject of this name is to be run.
@@ -130,7 +143,8 @@ where
 /// The names as the subjects spell them, whatever the case and with `-` for `_` or the reverse.
 fn subjects(asked: Vec<String>) -> Result<Vec<String>, lexopt::Error> {
     let plain = |name: &str| name.to_lowercase().replace('_', "-");
-    let names = subjects::names();
+    let mut names = subjects::names();
+    names.push(bytes::BASE_LINE);
     asked
         .iter()
         .map(|name| {

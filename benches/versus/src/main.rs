@@ -2,6 +2,8 @@
 
 mod args;
 mod bloom;
+mod bytes;
+mod deal;
 mod heap;
 mod latency;
 mod memory;
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
     let result = match args.bench.as_str() {
         "throughput" => throughput::run(&args, &mut report).map_err(Into::into),
         "traces" => traces::run(&args, &mut report),
+        "bytes" => bytes::run(&args, &mut report),
         "memory" => memory::run(&args, &mut report),
         "latency" => latency::run(&args, &mut report).map_err(Into::into),
         "bloom" => bloom::run(&args, &mut report).map_err(Into::into),

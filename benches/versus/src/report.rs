@@ -56,7 +56,7 @@ fn text(value: &Value) -> String {
 fn pad(text: &str, column: &str, left: bool) -> String {
     let width = match column {
         "scenario" => 15,
-        "trace" | "worst_row" => 29,
+        "trace" | "worst_row" | "byte_worst_row" => 29,
         "subject" | "peer" => 13,
         "shape" => 20,
         _ => column.len().max(8),

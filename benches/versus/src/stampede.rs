@@ -116,7 +116,7 @@ fn speeds(args: &Args, report: &mut Report, mode: &str, mut subjects: Vec<Box<dy
         args.wants(it.name()) || it.name() == "seawall-get_with" && args.wants("seawall")
     });
     let keys = if mode == "hit" { speed::resident() } else { Vec::new() };
-    for &threads in &args.threads {
+    for &threads in args.threads(&[1, 2]) {
         let mode = format!("{mode}{threads}");
         let names: Vec<_> = subjects.iter().map(|it| it.name()).collect();
         let all = rounds(subjects.len(), args.rounds, |i| subjects[i].round(threads as u64, &keys));

@@ -292,7 +292,8 @@ impl Visit<u64, Block> for Builder<'_> {
 pub fn run(args: &Args, report: &mut Report) -> Result<(), lexopt::Error> {
     args.check_scenarios(&SCENARIOS.map(|(name, _)| name))?;
     let zipf = Zipf::new(KEYS as usize, 0.99);
-    let most_threads = args.threads.iter().copied().max().unwrap_or(0);
+    let threads = args.threads(&[1, 2]);
+    let most_threads = threads.iter().copied().max().unwrap_or(0);
     for (name, scenario) in SCENARIOS {
         if !args.wants_scenario(name) {
             continue;
@@ -305,7 +306,7 @@ pub fn run(args: &Args, report: &mut Report) -> Result<(), lexopt::Error> {
         let mut builder = Builder { args, scenario, sequence, lines: Vec::new() };
         subjects::each(&mut builder);
         let mut lines = builder.lines;
-        for &threads in &args.threads {
+        for &threads in threads {
             measure(args, &sequences[..threads], &mut lines);
             emit(report, name, threads, &lines);
         }

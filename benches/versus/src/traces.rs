@@ -1,6 +1,7 @@
 //! Hit ratio on recorded traces: `get`, and on a miss `insert`.
 
 use crate::args::Args;
+use crate::deal::deal;
 use crate::record;
 use crate::report::{Report, percent, round};
 use crate::subjects::{self, Config, Kind, Subject, Visit};
@@ -8,15 +9,11 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 type Error = Box<dyn std::error::Error>;
 
 /// The peers that ours are held against, by their names here and in rows.csv.
 const PEERS: [&str; 4] = ["quick_cache", "moka", "mini_moka", "tinyufo"];
-/// Requests that a thread takes at a time, when there are several.
-const DEAL: usize = 64;
 
 struct Row {
     trace: String,
@@ -94,31 +91,6 @@ fn replay<S: Subject<u64, u64>>(subject: &S, requests: &[u64]) -> u64 {
     hits
 }
 
-/// Hits of `requests`, dealt to several threads so that their order is roughly kept.
-fn replay_dealt<S: Subject<u64, u64>>(subject: &S, requests: &[u64], threads: usize) -> u64 {
-    let (next, hits) = (AtomicUsize::new(0), AtomicU64::new(0));
-    // So that a short trace is not over before the last thread runs.
-    let barrier = Barrier::new(threads);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                let mut mine = 0;
-                barrier.wait();
-                loop {
-                    let from = next.fetch_add(DEAL, Ordering::Relaxed);
-                    if from >= requests.len() {
-                        break;
-                    }
-                    let to = requests.len().min(from + DEAL);
-                    mine += replay(subject, &requests[from..to]);
-                }
-                hits.fetch_add(mine, Ordering::Relaxed);
-            });
-        }
-    });
-    hits.into_inner()
-}
-
 /// Runs each subject over one row.
 struct Runner<'a> {
     args: &'a Args,
@@ -137,12 +109,10 @@ impl Visit<u64, u64> for Runner<'_> {
             return;
         }
         let subject = S::build(&Config::entries(self.capacity));
-        let hits = if self.threads == 1 {
-            replay(&subject, self.requests)
-        } else {
-            replay_dealt(&subject, self.requests, self.threads)
-        };
-        let ratio = percent(hits, self.requests.len() as u64);
+        let hits = deal(self.requests, self.threads, |part, hits: &mut u64| {
+            *hits += replay(&subject, part);
+        });
+        let ratio = percent(hits.iter().sum(), self.requests.len() as u64);
         self.results.push((S::NAME, ratio));
     }
 }
@@ -186,7 +156,7 @@ pub fn run(args: &Args, report: &mut Report) -> Result<(), Error> {
         let file = format!("{}.u64.zst", group[0].trace);
         let requests = decode(&args.traces.join(file))?;
         for row in group {
-            for &threads in &args.threads {
+            for &threads in args.threads(&[1, 2]) {
                 run_row(args, report, &mut summaries, row, &requests, threads);
             }
         }

@@ -26,7 +26,6 @@ pub trait Blocking<V: Value>: Send + Sync + 'static {
 
 /// Loads by a future; callers of the same key wait for the first one's.
 pub trait Shared<V: Value>: Send + Sync + 'static {
-    const NAME: &'static str;
     /// What a call returns; in it the value.
     type Answer: Send;
 
@@ -60,7 +59,6 @@ impl<V: Value> Blocking<V> for Seawall<V> {
 }
 
 impl<V: Value> Shared<V> for Seawall<V> {
-    const NAME: &'static str = "seawall";
     type Answer = Result<V, seawall::LoadError<Infallible>>;
 
     fn build(capacity: u64) -> Self {
@@ -135,7 +133,6 @@ impl<V: Value> Blocking<V> for QuickCache<V> {
 }
 
 impl<V: Value> Shared<V> for QuickCache<V> {
-    const NAME: &'static str = "quick_cache";
     type Answer = Result<V, Infallible>;
 
     fn build(capacity: u64) -> Self {
@@ -173,7 +170,6 @@ impl<V: Value> Blocking<V> for Moka<V> {
 pub struct MokaFuture<V>(moka::future::Cache<u64, V, Hasher>);
 
 impl<V: Value> Shared<V> for MokaFuture<V> {
-    const NAME: &'static str = "moka";
     type Answer = V;
 
     fn build(capacity: u64) -> Self {
@@ -225,22 +221,19 @@ impl<V: Value> Blocking<V> for Cells<OnceLock<V>> {
 }
 
 impl<V: Value> Shared<V> for Cells<OnceCell<V>> {
-    const NAME: &'static str = "dashmap";
     type Answer = V;
 
     fn build(capacity: u64) -> Self {
         Cells::new(capacity)
     }
 
-    fn get<F: Future<Output = V> + Send + 'static>(
+    async fn get<F: Future<Output = V> + Send + 'static>(
         &'static self,
         key: &'static u64,
         origin: impl FnOnce() -> F + Send + 'static,
-    ) -> impl Future<Output = Self::Answer> + Send + 'static {
-        async {
-            let cell = self.cell(*key);
-            cell.get_or_init(origin).await.clone()
-        }
+    ) -> V {
+        let cell = self.cell(*key);
+        cell.get_or_init(origin).await.clone()
     }
 
     fn value(answer: V) -> V {

@@ -90,7 +90,7 @@ pub trait Subject<K: Key, V: Value>: Send + Sync + 'static {
 /// The hasher of every subject that takes one; fixed, so that runs can be repeated.
 pub type Hasher = ahash::RandomState;
 
-fn hasher() -> Hasher {
+pub fn hasher() -> Hasher {
     Hasher::with_seeds(0x5ea_3a11, 0x0c0f_fee0, 0xb1ea_c4ed, 0x7e57_ab1e)
 }
 
