@@ -99,7 +99,7 @@ impl<K, V, S> Builder<K, V, S> {
     }
 
     /// How many entries a cache that is bounded by weight is expected to hold, so that its table need
-    /// not grow. Only a hint.
+    /// not grow. Only a hint; what is evicted depends a little on the size of the table.
     pub fn estimated_entries(mut self, entries: u64) -> Self {
         self.estimated_entries = entries;
         self
