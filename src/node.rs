@@ -109,6 +109,14 @@ impl<'g, V> State<'g, V> {
     /// That of an entry without a deadline.
     pub(crate) const PLAIN: Self = State::Inline(Inline::SOME);
 
+    /// The state word.
+    fn raw(self) -> *mut Extra<V> {
+        match self {
+            State::Inline(word) => ptr::without_provenance_mut(word.addr()),
+            State::Extra(extra) => ptr::from_ref(extra).cast_mut(),
+        }
+    }
+
     /// Whether no invalidation of many entries (all, or a tag) covers this one.
     #[inline]
     pub(crate) fn is_valid(&self, generation: Generation) -> bool {
@@ -277,6 +285,11 @@ impl<K, V> Node<K, V> {
         }
     }
 
+    /// Whether the state is still the one that was read.
+    pub(crate) fn is_state(&self, seen: State<'_, V>) -> bool {
+        self.raw_state() == seen.raw().addr()
+    }
+
     /// Replaces the state that was read. Returns the old block to retire, or the new state if that has
     /// changed meanwhile.
     pub(crate) fn change_state(
@@ -284,10 +297,7 @@ impl<K, V> Node<K, V> {
         from: State<'_, V>,
         to: Initial<V>,
     ) -> Result<Option<NonNull<Extra<V>>>, Initial<V>> {
-        let old = match from {
-            State::Inline(word) => ptr::without_provenance_mut(word.addr()),
-            State::Extra(extra) => ptr::from_ref(extra).cast_mut(),
-        };
+        let old = from.raw();
         let new = to.into_raw();
         // ORDERING (S1): Release publishes the block.
         match self.state.compare_exchange(old, new, AcqRel, Relaxed) {

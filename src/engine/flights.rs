@@ -16,7 +16,7 @@ use super::{After, Ask, Claim, Engine, Judgement, Served, Ticket, Why};
 use crate::answer::KeyFlight;
 use crate::flight::{Circle, Join, Phase};
 use crate::freshness::{Deadlines, Freshness, Generation, NEVER};
-use crate::guard::Attempt;
+use crate::guard::{Attempt, Priority, Refusal};
 use crate::node::{self, Extra, Initial, Node};
 use crate::table::reclaim::Guard;
 use crate::table::word::Policy;
@@ -43,6 +43,11 @@ struct Sight<'e, K, V> {
 }
 
 impl<K, V> Sight<'_, K, V> {
+    /// Whether nobody has changed the entry since, or attached a flight to it.
+    fn is_unchanged(&self) -> bool {
+        self.found.is_unchanged() && self.found.node().is_state(self.judgement.state)
+    }
+
     /// Whether it is a remembered absence.
     fn is_absence(&self) -> bool {
         self.judgement.state.content() == node::Content::Absent
@@ -104,8 +109,8 @@ where
         V: Send + Sync + 'static,
     {
         let now = self.now();
-        if let Some(refusal) = self.limits.would_refuse(wanted.ask.priority, now) {
-            return Some(Claim::Refused(refusal));
+        if let Err(refusal) = self.may_begin(wanted.ask.priority, now, || vacant.is_unchanged()) {
+            return refusal.map(Claim::Refused);
         }
         // User code runs before the claim: nothing may come between that and the lead.
         let mine = (wanted.own)();
@@ -147,11 +152,28 @@ where
         if !absence {
             return self.claim_dead(&sight, wanted, guard, after);
         }
-        if let Some(refusal) = self.limits.would_refuse(wanted.ask.priority, sight.now) {
-            return Some(Claim::Refused(refusal));
+        let is_unchanged = || sight.is_unchanged();
+        if let Err(refusal) = self.may_begin(wanted.ask.priority, sight.now, is_unchanged) {
+            return refusal.map(Claim::Refused);
         }
         let (ticket, mine) = self.attach(&sight, Why::Asked, wanted, guard)?;
         Some(Claim::Lead(ticket, mine, None))
+    }
+
+    /// Whether the limits let a load begin, as far as that can be known before it is claimed. `Err(None)`:
+    /// they do not, but perhaps for the very load of this key that another caller has begun since: look
+    /// again.
+    fn may_begin(
+        &self,
+        priority: Priority,
+        now: u64,
+        is_unchanged: impl FnOnce() -> bool,
+    ) -> Result<(), Option<Refusal>> {
+        match self.limits.would_refuse(priority, now) {
+            None => Ok(()),
+            Some(refusal) if is_unchanged() => Err(Some(self.limits.refused(refusal))),
+            Some(_) => Err(None),
+        }
     }
 
     /// Judges what was found. `None`: its load has been answered, and it is about to change.
@@ -212,8 +234,12 @@ where
             .filter(|_| why != Why::Asked)
             .and_then(|last| self.limits.throttle(last, now))
             .map(|left| self.limits.throttled(left));
-        let priority = wanted.ask.priority;
-        if let Some(refusal) = throttled.or_else(|| self.limits.would_refuse(priority, now)) {
+        let may_begin = match throttled {
+            Some(refusal) => Err(Some(refusal)),
+            None => self.may_begin(wanted.ask.priority, now, || sight.is_unchanged()),
+        };
+        if let Err(refusal) = may_begin {
+            let refusal = refusal?;
             // Who asked for a newer value than a fresh one is not told that he has it.
             let fresh = why == Why::Asked && served.freshness == Freshness::Fresh;
             return Some(if fresh {
@@ -314,8 +340,11 @@ where
             .filter(|_| !refresh)
             .and_then(|last| self.limits.throttle(last, *now))
             .map(|left| self.limits.throttled(left));
-        if let Some(refusal) = throttled.or_else(|| self.limits.would_refuse(priority, *now)) {
+        if let Some(refusal) = throttled {
             return Some(Claim::Refused(refusal));
+        }
+        if let Err(refusal) = self.may_begin(priority, *now, || sight.is_unchanged()) {
+            return refusal.map(Claim::Refused);
         }
         let why = if found.is_pending() { Why::Missing } else { Why::Expired };
         let mine = (wanted.own)();

@@ -9,6 +9,7 @@
 //! | G2 | a permit is given back | it is taken | what its call told the breaker before |
 //! | G3 | the breaker's word is changed | it is loaded | its settings; the extended pause of a half-open era |
 //! | G4 | a rate is set: the word of its bucket is replaced or marked | it is loaded | the new rate |
+//! | G5 | a permit is taken, after the load has claimed its key | `look` finds no room | the claim: a caller is not refused for the load of its own key |
 //! | G5 | a word of the breaker that carries an era is written | it is loaded | that the breaker's word has come to that era |
 
 use std::sync::Arc;
@@ -262,13 +263,15 @@ impl Limits {
         Ok(true)
     }
 
-    /// Looks whether a load would be refused now, and takes nothing. A refusal that this returns is
-    /// counted: do not call [`admit`](Self::admit) after it. In observe-only mode there is none.
+    /// Looks whether a load would be refused now; takes nothing, and counts nothing: a caller that refuses
+    /// for it calls [`refused`](Self::refused). In observe-only mode there is no refusal.
     pub(crate) fn would_refuse(&self, priority: Priority, now: u64) -> Option<Refusal> {
-        if self.is_observe_only() {
-            return None;
-        }
-        self.look(priority, now).err().map(|refusal| self.counters.refused(refusal))
+        if self.is_observe_only() { None } else { self.look(priority, now).err() }
+    }
+
+    /// Counts a refusal.
+    pub(crate) fn refused(&self, refusal: Refusal) -> Refusal {
+        self.counters.refused(refusal)
     }
 
     fn look(&self, priority: Priority, now: u64) -> Result<(), Refusal> {

@@ -8,7 +8,7 @@
 //! then: nobody is refused because of another caller who is about to be refused. Each change of a
 //! limit raises the change count, so a CAS that was prepared under the old limit fails.
 
-use crate::sync::{Acquire, AtomicU64, Padded, Relaxed, Release};
+use crate::sync::{AcqRel, Acquire, AtomicU64, Padded, Relaxed, Release};
 
 use super::Priority;
 
@@ -107,7 +107,8 @@ impl Pool {
 
     /// Whether there is room now.
     pub(super) fn look(&self, priority: Priority) -> Result<(), Full> {
-        // ORDERING (G1): Acquire, as in `take`.
+        // ORDERING (G1): Acquire, as in `take`. (G5): who finds no room finds the key's load, if it was
+        // that.
         let word = self.word.load(Acquire);
         self.room(word, self.limit(), priority)
     }
@@ -124,8 +125,8 @@ impl Pool {
             }
             let taken = word + one(priority);
             // ORDERING (G1, G2): Acquire: the limit, on failure; what the call that had this permit
-            // before told the breaker, on success.
-            match self.word.compare_exchange(word, taken, Acquire, Acquire) {
+            // before told the breaker, on success. (G5): Release: the place that the load has claimed.
+            match self.word.compare_exchange(word, taken, AcqRel, Acquire) {
                 Ok(_) => return Ok(()),
                 // Others took or gave back, or the limit was changed: look again.
                 Err(now) => word = now,
@@ -135,8 +136,8 @@ impl Pool {
 
     /// Takes one beyond any limit.
     pub(super) fn take_regardless(&self, priority: Priority) {
-        // ORDERING (G2): Acquire, as in `take`.
-        self.word.fetch_add(one(priority), Acquire);
+        // ORDERING (G2, G5): as in `take`.
+        self.word.fetch_add(one(priority), AcqRel);
     }
 
     pub(super) fn give_back(&self, priority: Priority) {

@@ -84,12 +84,13 @@ where
         match self.core.engine.limits.admit(priority, now) {
             Ok(permit) => {
                 self.permit.set(Some(permit));
-                self.core.report.started();
                 if cfg!(feature = "tracing") {
                     let attempt = self.attempt_number();
                     let span = Span::load(Reason::from(self.ticket.why).name(), attempt);
                     let _ = self.ticket.flight.span().set(span);
                 }
+                // Who sees it counted, and joins then, finds the span.
+                self.core.report.started();
                 Ok(self)
             }
             Err(refusal) => {

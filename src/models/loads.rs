@@ -242,3 +242,28 @@ fn loom_flight_publication_of_a_refresh_in_a_bucket_that_moves() {
         drop(hand);
     });
 }
+
+/// A caller is not refused for the load of its own key that another one has begun: it follows.
+#[test]
+fn loom_flight_no_caller_is_refused_for_its_own_key() {
+    model(|| {
+        let (cache, _hand) = empty();
+        cache.limits().set_max_in_flight(1);
+        let begin = |cache: &Model| {
+            let ask = Ask { priority: Priority::Foreground, refresh: false };
+            let engine = cache.engine();
+            let claim = engine.claim(engine.hash(&KEY), &KEY, ask, &|key| *key);
+            let permit = matches!(claim, Claim::Lead(..))
+                .then(|| engine.limits.admit(Priority::Foreground, engine.now()).unwrap());
+            assert!(matches!(claim, Claim::Lead(..) | Claim::Follow(..)));
+            (claim, permit)
+        };
+        let other = {
+            let cache = Arc::clone(&cache);
+            loom::thread::spawn(move || begin(&cache))
+        };
+        let begun = (begin(&cache), other.join().unwrap());
+        drop(begun);
+        assert_eq!(cache.limits().in_flight(), 0);
+    });
+}

@@ -205,6 +205,11 @@ impl<'g, N> Found<'g, N> {
         self.seen.word.tag_byte()
     }
 
+    /// Whether the slot is still as it was found.
+    pub(crate) fn is_unchanged(&self) -> bool {
+        self.bucket.word(self.seen.slot) == self.seen.word
+    }
+
     /// Changes the policy's bits; returns the node with the new bits, if nothing else had changed.
     pub(crate) fn stamp(&self, policy: Policy) -> Option<Found<'g, N>> {
         let Found { bucket, seen: Seen { slot, word }, node } = *self;
@@ -230,6 +235,13 @@ pub(crate) struct Vacant<'g> {
     control: Control,
     tag: usize,
     first: u32,
+}
+
+impl Vacant<'_> {
+    /// Whether no key has been added to the bucket since.
+    pub(crate) fn is_unchanged(&self) -> bool {
+        self.bucket.control() == self.control
+    }
 }
 
 /// The slot of its bucket's own line that a key is put into if it is free.

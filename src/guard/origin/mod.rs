@@ -193,7 +193,7 @@ where
         }
         let hash = leads.hash(&key);
         let mut seen = leads.look(hash, &key);
-        let mut last = match self.judge(&seen, now) {
+        let mut last = match self.judge(&seen, (hash, &key), now) {
             Ok(last) => last,
             Err(denied) => return self.deny(denied),
         };
@@ -201,7 +201,7 @@ where
         while !leads.enter(&seen, &entry) {
             // Another caller was faster, for this key or for another one of the same hash.
             seen = leads.look(hash, entry.key());
-            last = match self.judge(&seen, now) {
+            last = match self.judge(&seen, (hash, entry.key()), now) {
                 Ok(last) => last,
                 Err(denied) => return self.deny(denied),
             };
@@ -216,19 +216,29 @@ where
     }
 
     /// What is known of a key: its last attempt, if another one may begin now.
-    fn judge(&self, seen: &Seen<K, Told>, now: u64) -> Result<Option<Last>, Denied> {
+    fn judge(
+        &self,
+        seen: &Seen<K, Told>,
+        (hash, key): (u64, &K),
+        now: u64,
+    ) -> Result<Option<Last>, Denied> {
         let limits = &self.inner.limits;
-        let last = match seen.entry().map(|entry| entry.flight().join()) {
+        let join = |seen: &Seen<K, Told>| seen.entry().map(|entry| entry.flight().join());
+        let last = match join(seen) {
             Some(Join::Running(participant)) => return Err(Denied::Led(participant)),
             Some(Join::Done(told)) => told.last,
             Some(Join::Closed) | None => None,
         };
-        let throttled = last
-            .and_then(|last| limits.throttle(last.attempt, now))
-            .map(|left| limits.throttled(left));
-        match throttled.or_else(|| limits.would_refuse(Priority::Foreground, now)) {
-            Some(refusal) => Err(Denied::Refused(refusal)),
-            None => Ok(last),
+        if let Some(left) = last.and_then(|last| limits.throttle(last.attempt, now)) {
+            return Err(Denied::Refused(limits.throttled(left)));
+        }
+        let Some(refusal) = limits.would_refuse(Priority::Foreground, now) else {
+            return Ok(last);
+        };
+        // Perhaps for the very lead of this key that another caller has begun since.
+        match join(&self.inner.leads.look(hash, key)) {
+            Some(Join::Running(participant)) => Err(Denied::Led(participant)),
+            _ => Err(Denied::Refused(limits.refused(refusal))),
         }
     }
 

@@ -406,7 +406,7 @@ fn a_look_says_what_admit_would_say_and_takes_nothing() {
     assert_eq!(look(10), Some(Refusal::BreakerOpen { retry_after: millis(10) }));
     probe.finish(Success, 10);
     assert_eq!(look(10), Some(Refusal::Rate { retry_after: millis(490) }));
-    assert_eq!(limits.counts().refused.total(), 4);
+    assert_eq!(limits.counts().refused.total(), 0, "a look counts nothing");
 }
 
 #[test]
