@@ -20,7 +20,7 @@ export RUSTFLAGS='--cfg seawall_loom'
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cp -R src tests Cargo.toml Cargo.lock README.md "$work"
+cp -R src tests examples Cargo.toml Cargo.lock README.md "$work"
 mkdir "$work/benches"
 cp benches/*.rs "$work/benches"
 
@@ -272,7 +272,36 @@ mutant 'finish: nothing is heeded' engine/publish.rs 1 \
     'match Said::Nothing {' \
     2 fails loom_flight_publication_of_a_refresh
 
+# What a caller sees who is refused (G6).
+
+mutant 'pool take: CAS Acquire' guard/pool.rs 1 \
+    'compare_exchange(word, taken, AcqRel, Acquire)' \
+    'compare_exchange(word, taken, Acquire, Acquire)' \
+    2 fails loom_flight_no_caller
+
+mutant 'rate take: CAS Relaxed' guard/rate.rs 1 \
+    'compare_exchange(word, next, Release, Acquire)' \
+    'compare_exchange(word, next, Relaxed, Acquire)' \
+    2 fails loom_flight_no_caller
+
+mutant 'pool look: Relaxed' guard/pool.rs 1 \
+    'let word = self.word.load(Acquire);
+        self.room' \
+    'let word = self.word.load(Relaxed);
+        self.room' \
+    2 fails loom_flight_no_caller
+
 # Steps of the protocol.
+
+mutant 'may_begin: no second look' engine/flights.rs 1 \
+    'Some(refusal) if is_unchanged() =>' \
+    'Some(refusal) if is_unchanged() || true =>' \
+    2 fails loom_flight_no_caller
+
+mutant 'sample: no validation' table/sample.rs 1 \
+    '(is_live(seen.word) && self.bucket.control() == self.control)' \
+    'is_live(seen.word)' \
+    2 fails loom_what_was_sampled
 
 mutant 'find: no validation' table/find.rs 1 \
     'Some(hit) if bucket.control() == control => return Some(hit),' \

@@ -2,6 +2,9 @@
 
 mod common;
 
+use std::cell::{Cell, RefCell};
+use std::hash::{Hash, Hasher};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
@@ -346,4 +349,50 @@ fn coa_01_a_key_has_one_lead_at_a_time() {
         }
     });
     at_rest(&guard);
+}
+
+thread_local! {
+    static WHEN_COMPARED: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+}
+
+/// A key of the same hash as all others. What is to be done when it is compared is done once.
+#[derive(Debug)]
+struct Colliding(u32);
+
+impl Hash for Colliding {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u32(0);
+    }
+}
+
+impl PartialEq for Colliding {
+    fn eq(&self, other: &Self) -> bool {
+        if let Some(act) = WHEN_COMPARED.take() {
+            act();
+        }
+        self.0 == other.0
+    }
+}
+
+impl Eq for Colliding {}
+
+#[test]
+fn a_caller_is_not_refused_for_the_lead_of_its_own_key() {
+    let guard: OriginGuard<Colliding> =
+        OriginGuard::builder(|_| false).max_in_flight(2).build().unwrap();
+    let Acquired::Lead(first) = guard.acquire(Colliding(1)) else { panic!("there is room") };
+    // While the caller looks for its key, another one takes the last permit for it.
+    let faster = Rc::new(Cell::new(None));
+    WHEN_COMPARED.set(Some(Box::new({
+        let (guard, faster) = (guard.clone(), Rc::clone(&faster));
+        move || faster.set(Some(guard.acquire(Colliding(2))))
+    })));
+    let told = guard.acquire(Colliding(2));
+    let Some(Acquired::Lead(faster)) = faster.take() else { panic!("there was room") };
+    let Acquired::Follower(follower) = told else { panic!("{told:?}") };
+    faster.finish(OriginResult::Success);
+    assert_eq!(follower.wait(), SUCCESS);
+    assert_eq!(guard.limits().counts().refused.total(), 0);
+    first.finish(OriginResult::Success);
+    assert_eq!((guard.in_flight(), guard.waiters(), guard.keys()), (0, 0, 0));
 }

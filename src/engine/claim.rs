@@ -17,15 +17,35 @@ pub(crate) struct Ask {
     pub(crate) refresh: bool,
 }
 
-/// Why a load is begun.
+/// Why a loader is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+#[non_exhaustive]
+pub enum Reason {
+    /// The cache knows nothing of the key.
     Missing,
+    /// What it had has expired, or was invalidated; or a load has failed lately.
     Expired,
+    /// What it has is stale, and served meanwhile.
     Stale,
+    /// What it has is stale, and may only stand in for an error.
     StaleOnError,
+    /// What it has will be stale soon.
     Early,
+    /// The caller asked for it, whatever the cache has.
     Asked,
+}
+
+impl Reason {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Reason::Missing => "missing",
+            Reason::Expired => "expired",
+            Reason::Stale => "stale",
+            Reason::StaleOnError => "stale_on_error",
+            Reason::Early => "early",
+            Reason::Asked => "asked",
+        }
+    }
 }
 
 /// A copy of a value that may be served.
@@ -47,7 +67,7 @@ pub(crate) struct Ticket<V> {
     pub(crate) invalidations: u64,
     /// The attempt before this one.
     pub(crate) attempt: Option<Attempt>,
-    pub(crate) why: Why,
+    pub(crate) reason: Reason,
 }
 
 impl<V> Drop for Ticket<V> {

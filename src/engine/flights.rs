@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use equivalent::Equivalent;
 
-use super::{After, Ask, Claim, Engine, Judgement, Served, Ticket, Why};
+use super::{After, Ask, Claim, Engine, Judgement, Reason, Served, Ticket};
 use crate::answer::KeyFlight;
 use crate::flight::{Circle, Join, Phase};
 use crate::freshness::{Deadlines, Freshness, Generation, NEVER};
@@ -114,7 +114,7 @@ where
         }
         // User code runs before the claim: nothing may come between that and the lead.
         let mine = (wanted.own)();
-        let (ticket, node) = self.pending((wanted.own)(), None, Why::Missing, now);
+        let (ticket, node) = self.pending((wanted.own)(), None, Reason::Missing, now);
         match self.map.commit(vacant, node, Policy::PENDING, guard) {
             Commit::Done(_) => Some(Claim::Lead(ticket, mine, None)),
             Commit::Lost(_) => None,
@@ -156,7 +156,7 @@ where
         if let Err(refusal) = self.may_begin(wanted.ask.priority, sight.now, is_unchanged) {
             return refusal.map(Claim::Refused);
         }
-        let (ticket, mine) = self.attach(&sight, Why::Asked, wanted, guard)?;
+        let (ticket, mine) = self.attach(&sight, Reason::Asked, wanted, guard)?;
         Some(Claim::Lead(ticket, mine, None))
     }
 
@@ -214,24 +214,24 @@ where
     {
         let &Sight { judgement, now, .. } = sight;
         let view = self.view(sight.found.node(), judgement);
-        let why = match judgement.freshness {
-            _ if wanted.ask.refresh => Why::Asked,
-            Freshness::Fresh if view.is_refresh_due() => Why::Early,
+        let reason = match judgement.freshness {
+            _ if wanted.ask.refresh => Reason::Asked,
+            Freshness::Fresh if view.is_refresh_due() => Reason::Early,
             Freshness::Fresh => return Some(Claim::Hit(Served::of(&view))),
-            Freshness::Stale => Why::Stale,
-            _ => Why::StaleOnError,
+            Freshness::Stale => Reason::Stale,
+            _ => Reason::StaleOnError,
         };
         let served = Served::of(&view);
         if let Some(flight) = sight.running {
-            return match why {
-                Why::Stale | Why::Early => Some(Claim::Stale(served, None)),
-                Why::StaleOnError => self.follow_or_serve(flight, served, now),
+            return match reason {
+                Reason::Stale | Reason::Early => Some(Claim::Stale(served, None)),
+                Reason::StaleOnError => self.follow_or_serve(flight, served, now),
                 _ => self.follow(flight, Some(served)),
             };
         }
         let throttled = self
             .last_attempt(&judgement)
-            .filter(|_| why != Why::Asked)
+            .filter(|_| reason != Reason::Asked)
             .and_then(|last| self.limits.throttle(last, now))
             .map(|left| self.limits.throttled(left));
         let may_begin = match throttled {
@@ -241,14 +241,14 @@ where
         if let Err(refusal) = may_begin {
             let refusal = refusal?;
             // Who asked for a newer value than a fresh one is not told that he has it.
-            let fresh = why == Why::Asked && served.freshness == Freshness::Fresh;
+            let fresh = reason == Reason::Asked && served.freshness == Freshness::Fresh;
             return Some(if fresh {
                 Claim::Refused(refusal)
             } else {
                 Claim::Stale(served, Some(refusal))
             });
         }
-        let (ticket, mine) = self.attach(sight, why, wanted, guard)?;
+        let (ticket, mine) = self.attach(sight, reason, wanted, guard)?;
         Some(Claim::Lead(ticket, mine, Some(served)))
     }
 
@@ -273,7 +273,7 @@ where
     fn attach<'e>(
         &'e self,
         sight: &Sight<'e, K, V>,
-        why: Why,
+        reason: Reason,
         wanted: &Wanted<'_, K>,
         guard: &'e Guard,
     ) -> Option<(Ticket<V>, K)>
@@ -284,8 +284,7 @@ where
         if !judgement.state.is_valid(*generation) {
             return None;
         }
-        let mut ticket = self.ticket(judgement.state.attempt(), why, sight.now);
-        ticket.generation = *generation;
+        let ticket = self.ticket(judgement.state.attempt(), reason, *generation, sight.now);
         let extra = Extra {
             flight: Some(Arc::clone(&ticket.flight)),
             product: false,
@@ -346,10 +345,10 @@ where
         if let Err(refusal) = self.may_begin(priority, *now, || sight.is_unchanged()) {
             return refusal.map(Claim::Refused);
         }
-        let why = if found.is_pending() { Why::Missing } else { Why::Expired };
+        let reason = if found.is_pending() { Reason::Missing } else { Reason::Expired };
         let mine = (wanted.own)();
         let attempt = judgement.state.attempt();
-        let (ticket, node) = self.pending((wanted.own)(), attempt, why, *now);
+        let (ticket, node) = self.pending((wanted.own)(), attempt, reason, *now);
         self.map.replace(found, node, Policy::PENDING, guard).ok()?;
         if !found.is_pending() {
             let cause = Self::cause_of_death(judgement);
@@ -382,14 +381,15 @@ where
         })
     }
 
-    fn ticket(&self, attempt: Option<Attempt>, why: Why, now: u64) -> Ticket<V> {
-        Ticket {
-            flight: KeyFlight::new(now),
-            generation: self.generation(),
-            invalidations: self.tags.invalidations_so_far(),
-            attempt,
-            why,
-        }
+    fn ticket(
+        &self,
+        attempt: Option<Attempt>,
+        reason: Reason,
+        generation: Generation,
+        now: u64,
+    ) -> Ticket<V> {
+        let invalidations = self.tags.invalidations_so_far();
+        Ticket { flight: KeyFlight::new(now), generation, invalidations, attempt, reason }
     }
 
     /// A node for a key that is being loaded.
@@ -397,10 +397,10 @@ where
         &self,
         key: K,
         attempt: Option<Attempt>,
-        why: Why,
+        reason: Reason,
         now: u64,
     ) -> (Ticket<V>, Owned<'_, Node<K, V>>) {
-        let ticket = self.ticket(attempt, why, now);
+        let ticket = self.ticket(attempt, reason, self.generation(), now);
         let extra = Extra {
             flags: self.flags.hollow(),
             content: node::Content::Nothing,

@@ -21,7 +21,8 @@ use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-pub(crate) use self::claim::{Ask, Claim, Served, Ticket, Why};
+pub use self::claim::Reason;
+pub(crate) use self::claim::{Ask, Claim, Served, Ticket};
 pub(crate) use self::publish::{Concluded, Content as NewContent};
 pub(crate) use self::read::{Count, View};
 pub(crate) use self::screen::Screen;

@@ -9,8 +9,8 @@
 //! | G2 | a permit is given back | it is taken | what its call told the breaker before |
 //! | G3 | the breaker's word is changed | it is loaded | its settings; the extended pause of a half-open era |
 //! | G4 | a rate is set: the word of its bucket is replaced or marked | it is loaded | the new rate |
-//! | G5 | a permit is taken, after the load has claimed its key | `look` finds no room | the claim: a caller is not refused for the load of its own key |
 //! | G5 | a word of the breaker that carries an era is written | it is loaded | that the breaker's word has come to that era |
+//! | G6 | a permit or a token is taken, or a probe's pause begins, after the load has claimed its key | `look` finds none left | the claim |
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -107,7 +107,7 @@ impl Pool {
 
     /// Whether there is room now.
     pub(super) fn look(&self, priority: Priority) -> Result<(), Full> {
-        // ORDERING (G1): Acquire, as in `take`. (G5): who finds no room finds the key's load, if it was
+        // ORDERING (G1): Acquire, as in `take`. (G6): who finds no room finds the key's load, if it was
         // that.
         let word = self.word.load(Acquire);
         self.room(word, self.limit(), priority)
@@ -125,7 +125,7 @@ impl Pool {
             }
             let taken = word + one(priority);
             // ORDERING (G1, G2): Acquire: the limit, on failure; what the call that had this permit
-            // before told the breaker, on success. (G5): Release: the place that the load has claimed.
+            // before told the breaker, on success. (G6): Release: the place that the load has claimed.
             match self.word.compare_exchange(word, taken, AcqRel, Acquire) {
                 Ok(_) => return Ok(()),
                 // Others took or gave back, or the limit was changed: look again.
@@ -136,7 +136,7 @@ impl Pool {
 
     /// Takes one beyond any limit.
     pub(super) fn take_regardless(&self, priority: Priority) {
-        // ORDERING (G2, G5): as in `take`.
+        // ORDERING (G2, G6): as in `take`.
         self.word.fetch_add(one(priority), AcqRel);
     }
 

@@ -152,7 +152,8 @@ impl Bucket {
 
     /// Returns the milliseconds to wait if there is no token now.
     pub(super) fn look(&self, now: u64) -> Result<(), u64> {
-        // ORDERING (G4): Acquire: the rate read next is no older than the mark.
+        // ORDERING (G4): Acquire: the rate read next is no older than the mark. (G6): as in the pool's
+        // `look`.
         let word = self.word.load(Acquire);
         match self.rate() {
             // A change that no start has seen: `take` deals with it.
@@ -179,8 +180,9 @@ impl Bucket {
                 Verdict::Refuse(_, next) => next,
             };
             // ORDERING (G4): Acquire on failure: the rate may have been changed. The other half of the
-            // pair is kept by every read-modify-write of the word.
-            match self.word.compare_exchange(word, next, Relaxed, Acquire) {
+            // pair is kept by every read-modify-write of the word. (G6): Release: the place that the load
+            // has claimed.
+            match self.word.compare_exchange(word, next, Release, Acquire) {
                 Ok(_) => {
                     return match verdict {
                         Verdict::Start(_) => Ok(()),

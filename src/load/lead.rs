@@ -7,11 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use super::core::Core;
-use super::loader::{Load, LoadContext, Reason};
+use super::loader::{Load, LoadContext};
 use super::outcome::ErrorClass;
 use crate::answer::{Answer, Failure, KeyFlight, Loaded};
 use crate::clock::Instant;
-use crate::engine::{Concluded, NewContent, Served, Ticket, Why};
+use crate::engine::{Concluded, NewContent, Reason, Served, Ticket};
 use crate::flight::message;
 use crate::guard::{Attempt, Classified, Permit, Priority, Refusal};
 use crate::options::InsertOptions;
@@ -86,7 +86,7 @@ where
                 self.permit.set(Some(permit));
                 if cfg!(feature = "tracing") {
                     let attempt = self.attempt_number();
-                    let span = Span::load(Reason::from(self.ticket.why).name(), attempt);
+                    let span = Span::load(self.ticket.reason.name(), attempt);
                     let _ = self.ticket.flight.span().set(span);
                 }
                 // Who sees it counted, and joins then, finds the span.
@@ -110,7 +110,7 @@ where
 
     /// Whether a value is served meanwhile, so that nobody need wait for the load.
     pub(super) fn is_refresh(&self) -> bool {
-        self.previous.is_some() && matches!(self.ticket.why, Why::Stale | Why::Early)
+        self.previous.is_some() && matches!(self.ticket.reason, Reason::Stale | Reason::Early)
     }
 
     pub(super) fn context(&self) -> LoadContext<K, V> {
@@ -119,7 +119,7 @@ where
             key: self.key.clone(),
             previous: previous.map(|it| it.value.clone()),
             previous_version: previous.and_then(|it| it.version),
-            reason: self.ticket.why.into(),
+            reason: self.ticket.reason,
             attempt: self.attempt_number(),
         }
     }

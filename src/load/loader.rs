@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use crate::engine::Why;
+pub use crate::engine::Reason;
 use crate::options::InsertOptions;
 
 /// What a loader may return beside a plain value.
@@ -85,50 +85,6 @@ impl<V, E> IntoLoad<V> for Result<Option<V>, E> {
 
     fn into_load(self) -> Result<Load<V>, E> {
         self.map(|value| value.map_or(Load::Absent, Load::Value))
-    }
-}
-
-/// Why a loader is called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Reason {
-    /// The cache knows nothing of the key.
-    Missing,
-    /// What it had has expired, or was invalidated; or a load has failed lately.
-    Expired,
-    /// What it has is stale, and served meanwhile.
-    Stale,
-    /// What it has is stale, and may only stand in for an error.
-    StaleOnError,
-    /// What it has will be stale soon.
-    Early,
-    /// The caller asked for it, whatever the cache has.
-    Asked,
-}
-
-impl Reason {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Reason::Missing => "missing",
-            Reason::Expired => "expired",
-            Reason::Stale => "stale",
-            Reason::StaleOnError => "stale_on_error",
-            Reason::Early => "early",
-            Reason::Asked => "asked",
-        }
-    }
-}
-
-impl From<Why> for Reason {
-    fn from(why: Why) -> Self {
-        match why {
-            Why::Missing => Reason::Missing,
-            Why::Expired => Reason::Expired,
-            Why::Stale => Reason::Stale,
-            Why::StaleOnError => Reason::StaleOnError,
-            Why::Early => Reason::Early,
-            Why::Asked => Reason::Asked,
-        }
     }
 }
 

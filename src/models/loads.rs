@@ -11,7 +11,7 @@ use loom::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use super::{Identity, KEY, Model, OTHER, model, spawn};
 use crate::engine::{Ask, Claim, Count, View};
-use crate::guard::Priority;
+use crate::guard::{BreakerOptions, Priority, Rate};
 use crate::table::reclaim::pin;
 use crate::{Cache, Clock, EntryState, InsertOptions, ManualClock};
 
@@ -244,11 +244,10 @@ fn loom_flight_publication_of_a_refresh_in_a_bucket_that_moves() {
 }
 
 /// A caller is not refused for the load of its own key that another one has begun: it follows.
-#[test]
-fn loom_flight_no_caller_is_refused_for_its_own_key() {
-    model(|| {
-        let (cache, _hand) = empty();
-        cache.limits().set_max_in_flight(1);
+fn no_caller_is_refused(leave_one: fn(&Model, &ManualClock)) {
+    model(move || {
+        let (cache, hand) = empty();
+        leave_one(&cache, &hand);
         let begin = |cache: &Model| {
             let ask = Ask { priority: Priority::Foreground, refresh: false };
             let engine = cache.engine();
@@ -265,5 +264,29 @@ fn loom_flight_no_caller_is_refused_for_its_own_key() {
         let begun = (begin(&cache), other.join().unwrap());
         drop(begun);
         assert_eq!(cache.limits().in_flight(), 0);
+    });
+}
+
+#[test]
+fn loom_flight_no_caller_is_refused_for_the_permit_of_its_own_key() {
+    no_caller_is_refused(|cache, _| cache.limits().set_max_in_flight(1));
+}
+
+#[test]
+fn loom_flight_no_caller_is_refused_for_the_token_of_its_own_key() {
+    no_caller_is_refused(|cache, _| {
+        cache.limits().set_rate(Some(Rate::new(1, Duration::from_secs(1)).unwrap()));
+    });
+}
+
+#[test]
+fn loom_flight_no_caller_is_refused_for_the_probe_of_its_own_key() {
+    no_caller_is_refused(|cache, hand| {
+        let breaker =
+            BreakerOptions::new().consecutive_failures(1).open_for(Duration::from_secs(1));
+        cache.limits().breaker().configure(Some(breaker));
+        let failed = cache.get_or_load(&OTHER, || Err::<u64, _>("down"));
+        assert!(failed.is_err());
+        hand.advance(Duration::from_secs(1));
     });
 }

@@ -7,6 +7,7 @@
 use loom::sync::Arc;
 use loom::thread;
 
+use super::Sample;
 use super::reclaim::{check_read, pin};
 use super::toy::Toy;
 
@@ -126,6 +127,26 @@ fn loom_what_was_found_stays() {
         let threads = vec![spawn(&toy, |toy| {
             if toy.get(2).is_some() {
                 assert_eq!(toy.get(2), Some(20), "a key was seen before its commit");
+            }
+        })];
+        toy.remove(1);
+        assert!(toy.put_if_absent(2, 20));
+        assert_eq!(finish(toy, threads), [(2, 20)]);
+    });
+}
+
+/// A slot is freed and claimed again under an eviction hand: it may not choose what is only claimed.
+#[test]
+fn loom_what_was_sampled_was_committed() {
+    model(|| {
+        let toy = Arc::new(Toy::new(1));
+        toy.put(1, 10);
+        let threads = vec![spawn(&toy, |toy| {
+            let (guard, mut sample) = (pin(), Sample::new());
+            toy.map.sample(0, &mut sample, |_| 1, &guard);
+            let sampled = sample.take_first(true, |_| 1);
+            if sampled.is_some_and(|it| it.found(&guard).node().key == 2) {
+                assert_eq!(toy.get(2), Some(20), "a key was sampled before its commit");
             }
         })];
         toy.remove(1);

@@ -14,7 +14,7 @@ use super::{Found, Map, Node, Rehash, prefetch, wrapped};
 const PLACES: usize = 32;
 
 /// The live nodes of some buckets, each with a rank above zero. What changes in a bucket takes its nodes
-/// out of the sample.
+/// out of the sample: that is looked at when one is taken out of it.
 ///
 /// The nodes are not kept, only where the first of each region is: mostly no other is wanted, and if one
 /// is, the buckets are in the cache.
@@ -54,7 +54,8 @@ impl Firsts {
 }
 
 impl Place<'_> {
-    /// Adds the live nodes; returns how many. They count only if the place is unchanged afterwards.
+    /// Adds the live nodes; returns how many. Reads words only, which may be of nodes that are not there yet
+    /// or not any more.
     #[inline]
     fn look(&self, place: usize, rank: impl Fn(Policy) -> u8, firsts: &mut Firsts) -> usize {
         let mut live = 0;
@@ -69,9 +70,12 @@ impl Place<'_> {
         live
     }
 
+    /// What a slot has, if that is a live node's word.
     #[inline]
-    fn is_unchanged(&self) -> bool {
-        self.bucket.control() == self.control
+    fn seen(&self, slot: u32) -> Option<Seen> {
+        let seen = Seen { slot, word: self.bucket.word(slot) };
+        // The word was read before: under an unchanged control word it is a committed node's (I2).
+        (is_live(seen.word) && self.bucket.control() == self.control).then_some(seen)
     }
 }
 
@@ -106,7 +110,7 @@ impl<'g, N> Sample<'g, N> {
     #[inline]
     pub(crate) fn first_of_main(&self) -> Option<Policy> {
         let key = self.firsts.main;
-        (key > 0).then(|| self.place_of(key).bucket.word(key & 0xFF).policy())
+        (key > 0).then(|| self.places[(key >> 8) as usize & 0xFF].bucket.word(key & 0xFF).policy())
     }
 
     pub(crate) fn clear(&mut self) {
@@ -134,19 +138,13 @@ impl<'g, N> Sample<'g, N> {
                 return None;
             }
             self.taken = true;
-            let slot = key & 0xFF;
-            self.places[(key >> 8) as usize & 0xFF].left &= !(1 << slot);
-            let place = self.place_of(key);
-            let seen = Seen { slot, word: place.bucket.word(slot) };
-            if is_live(seen.word) && place.is_unchanged() {
-                let &Place { bucket, index, .. } = place;
+            let place = &mut self.places[(key >> 8) as usize & 0xFF];
+            place.left &= !(1 << (key & 0xFF));
+            if let Some(seen) = place.seen(key & 0xFF) {
+                let Place { bucket, index, .. } = *place;
                 return Some(Sampled { bucket, seen, index, node: PhantomData });
             }
         }
-    }
-
-    fn place_of(&self, key: u32) -> &Place<'g> {
-        &self.places[(key >> 8) as usize & 0xFF]
     }
 
     /// Finds out which the first ones are, of those that are left.
@@ -163,11 +161,8 @@ impl<'g, N> Sample<'g, N> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = Sampled<'g, N>> {
         self.places.iter().flat_map(|place| {
             let &Place { bucket, index, left, .. } = place;
-            bits(left).filter_map(move |slot| {
-                let seen = Seen { slot, word: bucket.word(slot) };
-                let sampled = Sampled { bucket, seen, index, node: PhantomData };
-                (is_live(seen.word) && place.is_unchanged()).then_some(sampled)
-            })
+            let seen = bits(left).filter_map(|slot| place.seen(slot));
+            seen.map(move |seen| Sampled { bucket, seen, index, node: PhantomData })
         })
     }
 }
@@ -199,7 +194,7 @@ impl<N: Node, H: Rehash<N>> Map<N, H> {
         let place = Place { bucket, index, control, left: control.occupied() };
         let mut firsts = into.firsts;
         let live = place.look(into.places.len(), rank, &mut firsts);
-        if live > 0 && place.is_unchanged() && into.places.try_push(place).is_ok() {
+        if live > 0 && into.places.try_push(place).is_ok() {
             into.len += live;
             into.firsts = firsts;
         }

@@ -42,7 +42,7 @@ impl Pause {
 
     /// Returns how much of this era's pause is left; `None` if it has none yet.
     pub(super) fn left(&self, era: u32, now: u64) -> Option<u64> {
-        // ORDERING (G5): Acquire, as in `write`.
+        // ORDERING (G5, G6): Acquire, as in `write`.
         let word = self.0.load(Acquire);
         end_in(word, era).map(|end| left(end, now))
     }
@@ -77,7 +77,8 @@ impl Pause {
             if end_in(word, era).is_some_and(|end| !replaces(end)) || !lasts() {
                 return;
             }
-            // ORDERING (G5): Release: that this era has begun. Acquire on failure, as above.
+            // ORDERING (G5, G6): Release: that this era has begun; the place that a probe's load has
+            // claimed. Acquire on failure, as above.
             match self.0.compare_exchange(word, next, Release, Acquire) {
                 Ok(_) => return,
                 Err(now) => word = now,
