@@ -24,7 +24,8 @@ clock:      sync
 stats:      sync
 bloom:      sync
 flight:     sync clock trace
-table:      sync
+epoch:      sync
+table:      sync epoch
 freshness:  sync clock error
 tags:       sync table
 node:       sync table freshness tags answer guard
@@ -43,14 +44,13 @@ cache:      *
 
 # A regular expression (on code without spaces around `::`, where `crate::sync` has become
 # `crate_sync`), what to call it, and the only paths that may match, separated by commas: a file, or a
-# folder with its `/`. Exceptions: table/reclaim.rs keeps the handle of its epochs per
-# thread and has a stand-in for itself in models; flight/nested.rs knows what each thread is loading.
+# folder with its `/`. Exceptions: epoch/ keeps a thread's place among the readers; table/reclaim/ has a
+# stand-in for itself in models; flight/nested.rs knows what each thread is loading.
 only='
 (^|[^A-Za-z0-9_])sync::atomic|(std|core)::(sync::)?[{][^;]*atomic  std-atomics      sync/
-(^|[^A-Za-z0-9_])loom::                                            loom             sync/,table/reclaim.rs
+(^|[^A-Za-z0-9_])loom::                                            loom             sync/,table/reclaim/model.rs
 (^|[^A-Za-z0-9_])(Sync)?UnsafeCell([^A-Za-z0-9_]|$)                UnsafeCell       sync/
-(^|[^A-Za-z0-9_])thread_local!                                     thread_local!    sync/,table/reclaim.rs,flight/nested.rs
-(^|[^A-Za-z0-9_])crossbeam_epoch([^A-Za-z0-9_]|$)                  crossbeam_epoch  table/reclaim.rs
+(^|[^A-Za-z0-9_])thread_local!                                     thread_local!    sync/,epoch/process.rs,flight/nested.rs
 '
 
 [ -d "$src" ] || { echo "layers: no folder $src" >&2; exit 1; }

@@ -291,6 +291,114 @@ mutant 'pool look: Relaxed' guard/pool.rs 1 \
         self.room' \
     2 fails loom_flight_no_caller
 
+# Epochs.
+
+mutant 'pin: no light fence' epoch/registry.rs 1 \
+    'barrier::light();' \
+    '' \
+    2 fails loom_epoch
+
+mutant 'fence: none' epoch/registry.rs 1 \
+    'barrier::heavy();' \
+    'true;' \
+    2 fails loom_epoch
+
+mutant 'fence: the epoch is read after it' epoch/registry.rs 1 \
+    'self.fenced.store(current, Release);' \
+    'self.fenced.store(self.current.load(Acquire), Release);' \
+    2 fails loom_epoch
+
+mutant 'bounds: no fence' epoch/registry.rs 1 \
+    'barrier::full();
+        // ORDERING (E4)' \
+    '// ORDERING (E4)' \
+    2 fails loom_epoch
+
+mutant 'claim: no fence' epoch/registry.rs 1 \
+    'barrier::full();
+        local' \
+    'local' \
+    2 fails loom_epoch
+
+mutant 'bounds: beyond the current epoch' epoch/registry.rs 1 \
+    'Bounds { now: current, if_fenced: current }' \
+    'Bounds { now: u64::MAX, if_fenced: current }' \
+    2 fails loom_epoch
+
+mutant 'bounds: no look at those who idle' epoch/registry.rs 1 \
+    'bounds.now = bounds.now.min(epoch.max(fenced));' \
+    '' \
+    2 fails loom_epoch
+
+mutant 'bounds: word Relaxed' epoch/registry.rs 1 \
+    'local.word.load(Acquire)' \
+    'local.word.load(Relaxed)' \
+    2 fails loom_epoch
+
+mutant 'bounds: taken Relaxed' epoch/registry.rs 1 \
+    'local.taken.load(Acquire)' \
+    'local.taken.load(Relaxed)' \
+    2 fails loom_epoch
+
+mutant 'bounds: current Relaxed' epoch/registry.rs 1 \
+    'let current = self.current.load(Acquire);
+        // F2' \
+    'let current = self.current.load(Relaxed);
+        // F2' \
+    2 'survives: the fence that follows acquires as well' loom_epoch
+
+mutant 'fence: current Relaxed' epoch/registry.rs 1 \
+    'let current = self.current.load(Acquire);
+        let fenced' \
+    'let current = self.current.load(Relaxed);
+        let fenced' \
+    2 'survives: the fence that follows acquires as well' loom_epoch
+
+mutant 'fenced: store Relaxed' epoch/registry.rs 1 \
+    'self.fenced.store(current, Release);' \
+    'self.fenced.store(current, Relaxed);' \
+    2 fails loom_epoch
+
+mutant 'fenced: load Relaxed' epoch/registry.rs 1 \
+    'self.fenced.load(Acquire)' \
+    'self.fenced.load(Relaxed)' \
+    2 fails loom_epoch
+
+mutant 'advance: Relaxed' epoch/registry.rs 1 \
+    'self.current.fetch_add(STEP, AcqRel)' \
+    'self.current.fetch_add(STEP, Relaxed)' \
+    2 fails loom_epoch
+
+mutant 'pin: current Relaxed' epoch/registry.rs 1 \
+    'epochs.current.load(Acquire)' \
+    'epochs.current.load(Relaxed)' \
+    2 fails loom_epoch
+
+mutant 'pin: word Relaxed' epoch/registry.rs 1 \
+    'self.word.store(epoch | PINNED, Release);' \
+    'self.word.store(epoch | PINNED, Relaxed);' \
+    2 fails loom_epoch
+
+mutant 'unpin: word Relaxed' epoch/registry.rs 1 \
+    'self.word.store(self.word.load(Relaxed) & !PINNED, Release);' \
+    'self.word.store(self.word.load(Relaxed) & !PINNED, Relaxed);' \
+    2 fails loom_epoch
+
+mutant 'local: given back Relaxed' epoch/registry.rs 1 \
+    'self.taken.store(false, Release);' \
+    'self.taken.store(false, Relaxed);' \
+    2 fails loom_epoch
+
+mutant 'local: taken over Relaxed' epoch/registry.rs 1 \
+    'compare_exchange(false, true, Acquire, Relaxed)' \
+    'compare_exchange(false, true, Relaxed, Relaxed)' \
+    2 'survives: the fence that follows acquires as well' loom_epoch
+
+mutant 'local: pushed Relaxed' epoch/registry.rs 1 \
+    'self.locals.compare_exchange(first, raw, AcqRel, Relaxed)' \
+    'self.locals.compare_exchange(first, raw, Relaxed, Relaxed)' \
+    2 fails loom_epoch
+
 # Steps of the protocol.
 
 mutant 'may_begin: no second look' engine/flights.rs 1 \

@@ -217,6 +217,7 @@ mod cache;
 mod clock;
 mod engine;
 mod entry;
+mod epoch;
 mod error;
 mod evict;
 pub mod flight;

@@ -28,14 +28,13 @@ pub(crate) use loom::sync::{Mutex, MutexGuard};
 
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+pub(crate) mod barrier;
+
 mod late;
 pub(crate) use self::late::Late;
 
 mod striped;
-pub(crate) use self::striped::{Cell, Padded, Striped};
-
-mod thread;
-pub(crate) use self::thread::{OwnedStripe, Stripe};
+pub(crate) use self::striped::{Cell, Padded, Stripe, Striped};
 
 #[cfg(all(test, not(seawall_loom)))]
 pub(crate) mod stall;

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use super::{AtomicI64, Relaxed, Stripe};
+use super::{AtomicI64, Relaxed};
 
 /// Keeps a value on cache lines of its own (two: the prefetcher of common processors loads pairs).
 #[derive(Debug, Default)]
@@ -14,6 +14,24 @@ impl<T> Deref for Padded<T> {
 
     fn deref(&self) -> &T {
         &self.0
+    }
+}
+
+/// The index of a thread among the live ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stripe(usize);
+
+impl Stripe {
+    /// The index of all threads that have no index of their own.
+    pub(crate) const SHARED: Stripe = Stripe(usize::MAX);
+
+    pub(crate) fn new(index: usize) -> Stripe {
+        Stripe(index)
+    }
+
+    #[inline]
+    pub(crate) fn index(self) -> usize {
+        self.0
     }
 }
 

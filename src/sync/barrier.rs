@@ -1,0 +1,160 @@
+//! A fence with a cheap side and a dear one.
+//!
+//! Two threads that each write one place and then read the other's miss each other unless both have a
+//! full fence in between. Where one of them does that all the time and the other rarely, the system can
+//! take the fence over for both: [`heavy`] makes every running thread of the process pass one, so that
+//! [`light`] only has to keep the compiler from moving accesses across it. On Linux that is
+//! `membarrier(2)` with `MEMBARRIER_CMD_PRIVATE_EXPEDITED`; elsewhere, and where the kernel has or allows
+//! none, both sides are plain sequentially consistent fences.
+//!
+//! | pair | light side | heavy side | |
+//! |---|---|---|---|
+//! | H1 | store x, `light`, load y | store y, `heavy`, load x | at least one of the loads sees the other's store |
+//!
+//! (H2 is the same with [`full`] on both sides.)
+
+/// An ordinary sequentially consistent fence.
+#[inline]
+pub(crate) fn full() {
+    #[cfg(seawall_loom)]
+    self::model::full();
+    #[cfg(not(seawall_loom))]
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+}
+
+#[cfg(all(target_os = "linux", not(any(miri, seawall_loom))))]
+pub(crate) use self::linux::{heavy, light, prepare};
+
+#[cfg(all(not(seawall_loom), any(miri, not(target_os = "linux"))))]
+pub(crate) use self::fences::{heavy, light, prepare};
+
+#[cfg(seawall_loom)]
+pub(crate) use self::model::{heavy, light, prepare};
+
+#[cfg(all(not(seawall_loom), any(miri, not(target_os = "linux"))))]
+mod fences {
+    use super::full;
+
+    pub(crate) fn prepare() {}
+
+    #[inline]
+    pub(crate) fn light() {
+        full();
+    }
+
+    pub(crate) fn heavy() -> bool {
+        full();
+        true
+    }
+}
+
+/// In a model each pair is made of plain fences, which would also pair with each other; so each model says
+/// which of the two there is.
+#[cfg(seawall_loom)]
+pub(crate) mod model {
+    use std::cell::Cell;
+    use std::sync::atomic::Ordering::SeqCst;
+
+    use loom::sync::atomic::fence;
+
+    #[derive(Clone, Copy, PartialEq)]
+    pub(crate) enum Pair {
+        /// H1.
+        LightAndHeavy,
+        /// H2.
+        Full,
+    }
+
+    // Loom's threads are one thread of the system.
+    std::thread_local! {
+        static ONLY: Cell<Pair> = const { Cell::new(Pair::Full) };
+    }
+
+    fn fence_of(pair: Pair) {
+        if ONLY.get() == pair {
+            fence(SeqCst);
+        }
+    }
+
+    pub(crate) fn model_with(pair: Pair, model: impl Fn() + Send + Sync + 'static) {
+        ONLY.set(pair);
+        loom::model(model);
+    }
+
+    pub(crate) fn prepare() {}
+
+    pub(super) fn full() {
+        fence_of(Pair::Full);
+    }
+
+    pub(crate) fn light() {
+        fence_of(Pair::LightAndHeavy);
+    }
+
+    pub(crate) fn heavy() -> bool {
+        fence_of(Pair::LightAndHeavy);
+        true
+    }
+}
+
+#[cfg(all(target_os = "linux", not(any(miri, seawall_loom))))]
+mod linux {
+    use std::sync::LazyLock;
+    use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+    use std::sync::atomic::{AtomicBool, compiler_fence};
+
+    use super::full;
+
+    // From linux/membarrier.h, a stable interface.
+    const QUERY: libc::c_int = 0;
+    const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+    const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+
+    /// Whether the kernel fences for the light side. Decided once, before the first heavy fence.
+    static KERNEL_FENCES: LazyLock<bool> = LazyLock::new(|| {
+        let offered = membarrier(QUERY);
+        let both = PRIVATE_EXPEDITED | REGISTER_PRIVATE_EXPEDITED;
+        let registered = offered >= 0
+            && offered & libc::c_long::from(both) == libc::c_long::from(both)
+            && membarrier(REGISTER_PRIVATE_EXPEDITED) == 0;
+        LIGHT.store(registered, Relaxed);
+        registered
+    });
+
+    /// What the light side knows of it: a thread that does not know yet fences itself, which is right
+    /// in either case.
+    static LIGHT: AtomicBool = AtomicBool::new(false);
+
+    /// Finds out whether the light side may be cheap. Without it, it is so after the first heavy fence.
+    pub(crate) fn prepare() {
+        LazyLock::force(&KERNEL_FENCES);
+    }
+
+    /// The frequent side.
+    #[inline]
+    pub(crate) fn light() {
+        if LIGHT.load(Relaxed) {
+            compiler_fence(SeqCst);
+        } else {
+            full();
+        }
+    }
+
+    /// The rare side. A system call, some microseconds where other threads are running. Returns false
+    /// if the kernel refused; nothing is ordered then.
+    #[cold]
+    pub(crate) fn heavy() -> bool {
+        // Also for the light sides that fence themselves.
+        full();
+        // A child of a fork has to register again.
+        !*KERNEL_FENCES
+            || membarrier(PRIVATE_EXPEDITED) == 0
+            || (membarrier(REGISTER_PRIVATE_EXPEDITED) == 0 && membarrier(PRIVATE_EXPEDITED) == 0)
+    }
+
+    fn membarrier(command: libc::c_int) -> libc::c_long {
+        let (flags, cpu): (libc::c_int, libc::c_int) = (0, 0);
+        // SAFETY: the call takes three integers and touches no memory of ours.
+        unsafe { libc::syscall(libc::SYS_membarrier, command, flags, cpu) }
+    }
+}
