@@ -187,8 +187,6 @@ where
         Q: Hash + Equivalent<K> + ?Sized,
     {
         let hash = self.engine().hash(key);
-        // Pinning takes a few dozen cycles, in which the bucket can be on its way.
-        self.engine().prefetch_bucket(hash);
         let guard = pin();
         self.engine().lookup(key, hash, Count::Use, &guard, |view| Some(read(served(view)?)))
     }

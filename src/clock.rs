@@ -8,10 +8,6 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_timer::Delay;
-#[cfg(not(miri))]
-pub(crate) use quanta::Instant;
-#[cfg(miri)]
-pub(crate) use std::time::Instant;
 
 use crate::sync::{AcqRel, Acquire, AtomicU64, Relaxed, Release};
 
@@ -41,29 +37,27 @@ pub struct Clock(Source);
 #[derive(Clone)]
 enum Source {
     System(SystemClock),
-    /// With its reading when it was made.
-    #[cfg(all(target_os = "linux", not(miri)))]
-    Coarse(u64),
+    Coarse(SystemClock),
     Manual(ManualClock),
     Function(Arc<dyn Fn() -> Duration + Send + Sync>),
 }
 
 impl Clock {
-    /// Returns the default clock: the processor's time stamp counter where it is invariant, the
-    /// operating system's monotonic clock elsewhere. It does not count the time that the machine is
-    /// suspended. The first use in a process may take some milliseconds to calibrate.
+    /// Returns the default clock, the operating system's monotonic clock. It does not count the time that the
+    /// machine is suspended.
+    ///
+    /// On Linux most lookups make do with the time of the kernel's last tick (1 to 10 milliseconds ago),
+    /// which can be read without waiting for the processor's counter: those of entries that have more than a
+    /// second left. So deadlines are as exact as the clock, and ages that are told may be a tick short.
     pub fn system() -> Self {
         Clock(Source::System(SystemClock::new()))
     }
 
     /// Returns the operating system's coarse monotonic clock where there is one (Linux), else the default
-    /// clock. It is several times cheaper to read, and moves in steps of one tick of the kernel (1 to 10
-    /// milliseconds): deadlines fall due up to a tick late.
+    /// clock. It moves in steps of one tick of the kernel (1 to 10 milliseconds): deadlines fall due up to a
+    /// tick late.
     pub fn coarse() -> Self {
-        #[cfg(all(target_os = "linux", not(miri)))]
-        return Clock(Source::Coarse(coarse_millis()));
-        #[cfg(not(all(target_os = "linux", not(miri))))]
-        Self::system()
+        Clock(Source::Coarse(SystemClock::new()))
     }
 
     /// Returns a clock that stands still, and the hand that moves it; for tests.
@@ -84,10 +78,18 @@ impl Clock {
     pub(crate) fn millis(&self) -> u64 {
         match &self.0 {
             Source::System(clock) => clock.millis(),
-            #[cfg(all(target_os = "linux", not(miri)))]
-            Source::Coarse(start) => coarse_millis().saturating_sub(*start),
+            Source::Coarse(clock) => clock.coarse_millis(),
             Source::Manual(hand) => hand.millis(),
             Source::Function(now) => millis(now()),
+        }
+    }
+
+    /// As [`Self::millis`], and cheaper where it may be up to [`SLACK`] less.
+    #[inline]
+    pub(crate) fn about_millis(&self) -> u64 {
+        match &self.0 {
+            Source::System(clock) | Source::Coarse(clock) => clock.coarse_millis(),
+            Source::Manual(_) | Source::Function(_) => self.millis(),
         }
     }
 }
@@ -193,7 +195,6 @@ impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             Source::System(_) => "Clock::system",
-            #[cfg(all(target_os = "linux", not(miri)))]
             Source::Coarse(_) => "Clock::coarse",
             Source::Manual(_) => "Clock::manual",
             Source::Function(_) => "Clock::from_fn",
@@ -302,52 +303,64 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-#[cfg(not(miri))]
+/// How far, in milliseconds, [`Clock::about_millis`] is at most behind: many ticks, since a virtual machine's
+/// kernel may miss some.
+pub(crate) const SLACK: u64 = 1_000;
+
+/// The system's monotonic clock since a moment, as it is and as it was at the kernel's last tick.
+#[cfg(all(target_os = "linux", not(miri)))]
 #[derive(Clone)]
 struct SystemClock {
-    clock: quanta::Clock,
+    /// In nanoseconds.
     start: u64,
 }
 
-#[cfg(not(miri))]
+#[cfg(all(target_os = "linux", not(miri)))]
 impl SystemClock {
     fn new() -> Self {
-        let clock = quanta::Clock::new();
-        let start = clock.raw();
-        SystemClock { clock, start }
+        SystemClock { start: nanos_of(libc::CLOCK_MONOTONIC) }
     }
 
-    #[inline]
     fn millis(&self) -> u64 {
-        self.clock.delta_as_nanos(self.start, self.clock.raw()) / 1_000_000
+        (nanos_of(libc::CLOCK_MONOTONIC) - self.start) / 1_000_000
+    }
+
+    fn coarse_millis(&self) -> u64 {
+        // The last tick may have been before the start.
+        nanos_of(libc::CLOCK_MONOTONIC_COARSE).saturating_sub(self.start) / 1_000_000
     }
 }
 
-/// Miri knows no time stamp counter.
-#[cfg(miri)]
+/// Reads a clock of the kernel; without a system call, as a rule.
+#[cfg(all(target_os = "linux", not(miri)))]
+#[inline]
+fn nanos_of(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place to write to. Both clocks exist since Linux 2.6.32.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}
+
+/// Where there is no coarse clock.
+#[cfg(not(all(target_os = "linux", not(miri))))]
 #[derive(Clone)]
 struct SystemClock {
-    start: Instant,
+    start: std::time::Instant,
 }
 
-#[cfg(miri)]
+#[cfg(not(all(target_os = "linux", not(miri))))]
 impl SystemClock {
     fn new() -> Self {
-        SystemClock { start: Instant::now() }
+        SystemClock { start: std::time::Instant::now() }
     }
 
     fn millis(&self) -> u64 {
         millis(self.start.elapsed())
     }
-}
 
-/// The kernel's coarse monotonic clock.
-#[cfg(all(target_os = "linux", not(miri)))]
-fn coarse_millis() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place to write to. The clock exists since Linux 2.6.32.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
-    (time.tv_sec as u64).wrapping_mul(1_000).wrapping_add(time.tv_nsec as u64 / 1_000_000)
+    fn coarse_millis(&self) -> u64 {
+        self.millis()
+    }
 }
 
 #[cfg(all(test, not(seawall_loom)))]
@@ -361,6 +374,16 @@ mod tests {
             while clock.millis() < start + 20 {
                 std::thread::yield_now();
             }
+        }
+    }
+
+    #[test]
+    fn the_cheap_time_is_not_ahead_and_not_far_behind() {
+        let clock = Clock::system();
+        for _ in 0..1_000 {
+            let (before, about) = (clock.millis(), clock.about_millis());
+            let now = clock.millis();
+            assert!(about <= now && before <= about + SLACK, "{before}, about {about}, {now}");
         }
     }
 

@@ -18,6 +18,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ pub(crate) use self::publish::{Concluded, Content as NewContent};
 pub(crate) use self::read::{Count, View};
 pub(crate) use self::screen::Screen;
 pub(crate) use self::write::{Computed, Decision, Rule, Stored};
-use crate::clock::Clock;
+use crate::clock::{Clock, SLACK};
 use crate::error::ConfigError;
 use crate::evict::{Evict, Judge};
 use crate::flight::{Leading, Phase};
@@ -270,6 +271,31 @@ where
         } else {
             self.judge_timed(node, guard)
         }
+    }
+
+    /// What an entry is worth now, where that is quickly told: it has a value, and that is fresh.
+    #[inline(always)]
+    fn judge_fresh<'g>(&self, node: &Node<K, V>) -> Option<Judgement<'g, V>> {
+        let raw = node.raw_state();
+        if raw == self.plain_state() {
+            return Some(Judgement::PLAIN);
+        }
+        let state = State::Inline(Inline::from_addr(raw)?);
+        let now = self.fresh_now(raw)?.get();
+        Some(Judgement { state, now, freshness: Freshness::Fresh, invalid: false })
+    }
+
+    /// About now, if a state word tells by itself that its entry has a value and that this stays fresh for a
+    /// while. Not inlined, so that lookups in caches without deadlines stay short.
+    #[inline(never)]
+    fn fresh_now(&self, raw: usize) -> Option<NonZeroU64> {
+        let word = Inline::from_addr(raw)?;
+        if self.time_to_idle != NEVER || word.flags().is_hollow() || !word.is_of(self.generation())
+        {
+            return None;
+        }
+        let now = self.clock.about_millis().saturating_add(ORIGIN);
+        NonZeroU64::new(now).filter(|_| word.is_fresh_at(now.saturating_add(SLACK), &self.profiles))
     }
 
     fn judge_timed<'g>(&self, node: &Node<K, V>, guard: &'g Guard) -> Judgement<'g, V> {

@@ -90,14 +90,14 @@ where
             }
             return None;
         };
-        if hit.node().raw_state() != self.plain_state() {
-            return read(self.lookup_timed(&hit, count, guard)?);
-        }
+        let Some(judgement) = self.judge_fresh(hit.node()) else {
+            return read(self.lookup_slowly(&hit, count, guard)?);
+        };
         if count == Count::Use {
             hit.count_use();
             self.recorder.count(Event::HitFresh, guard.stripe());
         }
-        read(self.view(hit.node(), Judgement::PLAIN))
+        read(self.view(hit.node(), judgement))
     }
 
     #[inline]
@@ -109,7 +109,9 @@ where
         View { node, judgement, profiles: &self.profiles }
     }
 
-    fn lookup_timed<'g>(
+    /// The rest of a lookup where the state word alone does not say that the value is fresh.
+    #[inline(never)]
+    fn lookup_slowly<'g>(
         &'g self,
         hit: &Hit<'g, Node<K, V>>,
         count: Count,

@@ -183,7 +183,7 @@ impl Local {
     pub(super) fn pin(&self, epochs: &Epochs) {
         let pins = self.pins.load(Relaxed);
         self.pins.store(pins + 1, Relaxed);
-        if pins & !ENDED == 0 {
+        if pins == 0 || pins == ENDED {
             self.announce(epochs);
         }
     }
@@ -210,13 +210,18 @@ impl Local {
     pub(super) fn unpin(&self) {
         let pins = self.pins.load(Relaxed) - 1;
         self.pins.store(pins, Relaxed);
-        if pins & !ENDED == 0 {
-            // ORDERING (E2): Release: all reads of this pin come before.
-            self.word.store(self.word.load(Relaxed) & !PINNED, Release);
-            if pins == ENDED {
-                self.give_back();
-            }
+        if pins == 0 {
+            self.withdraw();
+        } else if pins == ENDED {
+            self.withdraw();
+            self.give_back();
         }
+    }
+
+    #[inline]
+    fn withdraw(&self) {
+        // ORDERING (E2): Release: all reads of this pin come before.
+        self.word.store(self.word.load(Relaxed) & !PINNED, Release);
     }
 
     /// The owner's thread ends: gives the local back, now or with the last pin.

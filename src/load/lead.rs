@@ -5,12 +5,12 @@ use std::cell::Cell;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::core::Core;
 use super::loader::{Load, LoadContext};
 use super::outcome::ErrorClass;
 use crate::answer::{Answer, Failure, KeyFlight, Loaded};
-use crate::clock::Instant;
 use crate::engine::{Concluded, NewContent, Reason, Served, Ticket};
 use crate::flight::message;
 use crate::guard::{Attempt, Classified, Permit, Priority, Refusal};
