@@ -300,10 +300,8 @@ where
         if self.ask.refresh {
             return None;
         }
-        let engine = &self.core.engine;
-        engine.prefetch_bucket(hash);
         let guard = reclaim::pin();
-        engine.lookup(self.key, hash, Count::Use, &guard, |view: View<'_, K, V>| {
+        self.core.engine.lookup(self.key, hash, Count::Use, &guard, |view: View<'_, K, V>| {
             let fresh = view.judgement.freshness == Freshness::Fresh && !view.is_refresh_due();
             fresh.then(|| read(view))
         })
