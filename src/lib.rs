@@ -58,8 +58,8 @@
 //! budget.
 //!
 //! A thread that is stopped in the middle of an operation keeps no other thread from finishing. What it
-//! may cost: the place of one entry, or memory that waits to be freed. Two things are outside of this:
-//! the memory allocator, and the first use in a process, which initialises the crate's statics.
+//! may cost: the place of one entry, or memory that waits to be freed. Only the memory allocator is
+//! outside of this.
 //!
 //! Nothing of this blocks: all calls may be made from an async task. Only get-or-load waits, for a load;
 //! it has blocking and async forms.

@@ -99,9 +99,8 @@ pub(crate) mod model {
 
 #[cfg(all(target_os = "linux", not(any(miri, seawall_loom))))]
 mod linux {
-    use std::sync::LazyLock;
     use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-    use std::sync::atomic::{AtomicBool, compiler_fence};
+    use std::sync::atomic::{AtomicU8, compiler_fence};
 
     use super::full;
 
@@ -110,30 +109,34 @@ mod linux {
     const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
     const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 
-    /// Whether the kernel fences for the light side. Decided once, before the first heavy fence.
-    static KERNEL_FENCES: LazyLock<bool> = LazyLock::new(|| {
-        let offered = membarrier(QUERY);
-        let both = PRIVATE_EXPEDITED | REGISTER_PRIVATE_EXPEDITED;
-        let registered = offered >= 0
-            && offered & libc::c_long::from(both) == libc::c_long::from(both)
-            && membarrier(REGISTER_PRIVATE_EXPEDITED) == 0;
-        LIGHT.store(registered, Relaxed);
-        registered
-    });
+    /// Not decided yet. The light side fences for itself then, which is right in either case.
+    const UNKNOWN: u8 = 0;
+    const OWN_FENCES: u8 = 1;
+    const KERNEL_FENCES: u8 = 2;
 
-    /// What the light side knows of it: a thread that does not know yet fences itself, which is right
-    /// in either case.
-    static LIGHT: AtomicBool = AtomicBool::new(false);
+    /// Who fences for the light side. Decided once.
+    static WHO: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-    /// Finds out whether the light side may be cheap. Without it, it is so after the first heavy fence.
+    /// Decides who fences, which makes the light side cheap if it is the kernel.
+    #[cold]
     pub(crate) fn prepare() {
-        LazyLock::force(&KERNEL_FENCES);
+        if WHO.load(Relaxed) == UNKNOWN {
+            let who = if register() { KERNEL_FENCES } else { OWN_FENCES };
+            // Lost race: it was decided by another thread.
+            let _ = WHO.compare_exchange(UNKNOWN, who, Relaxed, Relaxed);
+        }
+    }
+
+    fn register() -> bool {
+        let offered = membarrier(QUERY);
+        let both = libc::c_long::from(PRIVATE_EXPEDITED | REGISTER_PRIVATE_EXPEDITED);
+        offered >= 0 && offered & both == both && membarrier(REGISTER_PRIVATE_EXPEDITED) == 0
     }
 
     /// The frequent side.
     #[inline]
     pub(crate) fn light() {
-        if LIGHT.load(Relaxed) {
+        if WHO.load(Relaxed) == KERNEL_FENCES {
             compiler_fence(SeqCst);
         } else {
             full();
@@ -141,13 +144,14 @@ mod linux {
     }
 
     /// The rare side. A system call, some microseconds where other threads are running. Returns false
-    /// if the kernel refused; nothing is ordered then.
+    /// if the kernel refuses it now (a filter of system calls that came later); nothing is ordered then.
     #[cold]
     pub(crate) fn heavy() -> bool {
-        // Also for the light sides that fence themselves.
+        prepare();
+        // Also for the light sides that fence for themselves.
         full();
-        // A child of a fork has to register again.
-        !*KERNEL_FENCES
+        // A child of a fork may have to register again.
+        WHO.load(Relaxed) != KERNEL_FENCES
             || membarrier(PRIVATE_EXPEDITED) == 0
             || (membarrier(REGISTER_PRIVATE_EXPEDITED) == 0 && membarrier(PRIVATE_EXPEDITED) == 0)
     }
