@@ -12,6 +12,7 @@ use crate::flight::Phase;
 use crate::freshness::{Freshness, Generation};
 use crate::listener::RemovalCause;
 use crate::node::{Content, Extra, Initial, Node, State};
+use crate::sync::barrier;
 use crate::sync::{AcqRel, Relaxed};
 use crate::table::reclaim::{Guard, Kind, pin};
 use crate::table::{Found, Hit, Probe};
@@ -77,6 +78,7 @@ where
     fn note_debris(&self) {
         let buckets = self.map.buckets(&pin());
         self.shared.debris.store(2 * buckets as i64, Relaxed);
+        barrier::after_changes();
     }
 
     /// Takes out the entries for which `condemn` returns true, of those that were there when this

@@ -39,6 +39,7 @@ use crate::guard::{Attempt, Limits};
 use crate::listener::{Listener, Notices, RemovalCause};
 use crate::node::{Content, Node, State};
 use crate::stats::{Event, Recorder, Stats};
+use crate::sync::barrier;
 use crate::sync::{AtomicBool, AtomicI64, AtomicU64, Padded, Relaxed, Stripe};
 use crate::table::reclaim::{Guard, pin};
 use crate::table::word::Policy;
@@ -205,6 +206,7 @@ where
             let guard = after.pin();
             let result = operation(&guard, &mut after);
             drop(guard);
+            barrier::after_changes();
             then(&result);
             result
         };

@@ -6,7 +6,7 @@
 //! | E2 | a store of `word` | `bounds` loads it | all reads under the thread's earlier pins |
 //! | E3 | a local is pushed | the walks of the list | its fields |
 //! | E4 | `fenced` is stored | `bounds` loads it | what the fence made visible |
-//! | T1 | a local is given back | `claim` takes it | what its former owner wrote to its stripes without read-modify-write |
+//! | T1 | a local is given back | `claim` takes it, `bounds` passes over it | what its former owner wrote to its stripes without read-modify-write, and its reads |
 
 use std::iter;
 

@@ -22,6 +22,16 @@ pub(crate) fn full() {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
 }
 
+/// Between an operation's read-modify-writes and what the thread loads after it: a call that has returned
+/// has taken effect for everybody. On x86 they see to that themselves. Models do without, so that it
+/// orders nothing that has to be ordered otherwise.
+#[inline]
+pub(crate) fn after_changes() {
+    if !cfg!(any(target_arch = "x86", target_arch = "x86_64", seawall_loom)) {
+        full();
+    }
+}
+
 #[cfg(all(target_os = "linux", not(any(miri, seawall_loom))))]
 pub(crate) use self::linux::{heavy, light, prepare};
 
