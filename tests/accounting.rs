@@ -3,7 +3,7 @@
 mod support;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Barrier, Weak};
 use std::thread;
 
 use seawall::{
@@ -350,6 +350,33 @@ fn mem_03_garbage_of_a_thread_that_does_nothing_more_is_freed_by_others() {
         assert_eq!(census.living(), 0);
         done.store(true, Ordering::Release);
     });
+    assert_consistent(&cache);
+}
+
+/// MEM-03: a thread that read once and has had nothing to do since holds nothing back. It costs those who
+/// write a call of the system, so they wait for a few batches first.
+#[test]
+fn mem_03_a_thread_that_only_waits_holds_no_garbage() {
+    let _alone = alone();
+    let cache = Cache::new(10);
+    let (ready, done) = (Barrier::new(2), Barrier::new(2));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            assert_eq!(cache.get(&0), None);
+            ready.wait();
+            done.wait();
+        });
+        ready.wait();
+        let most = (0..50_000_u64)
+            .map(|value| {
+                cache.insert(0, value).unwrap();
+                cache.stats().garbage
+            })
+            .max();
+        done.wait();
+        assert!(most.unwrap() <= BACKLOG as u64, "{most:?} waited");
+    });
+    free_garbage(&cache);
     assert_consistent(&cache);
 }
 
