@@ -342,9 +342,9 @@ mutant 'bounds: taken Relaxed' epoch/registry.rs 1 \
 
 mutant 'bounds: current Relaxed' epoch/registry.rs 1 \
     'let current = self.current.load(Acquire);
-        // F2' \
+        // H2' \
     'let current = self.current.load(Relaxed);
-        // F2' \
+        // H2' \
     2 'survives: the fence that follows acquires as well' loom_epoch
 
 mutant 'fence: current Relaxed' epoch/registry.rs 1 \
