@@ -5,11 +5,11 @@ use std::marker::PhantomData;
 use std::sync::Mutex;
 
 use super::{Garbage, Kind};
-use crate::sync::{AcqRel, AtomicUsize, Stripe};
+use crate::sync::{AcqRel, Acquire, AtomicUsize, Stripe};
 
 loom::lazy_static! {
-    /// Counts retirements. A pin reads it by a read-modify-write, so that it happens after all
-    /// retirements before it: what an epoch guarantees about objects that are already free.
+    /// Counts retirements. A pin loads it: of those that it sees it knows that they happened before, as a
+    /// real one does of the epochs that have ended. No more than that: a pin orders nothing else.
     static ref RETIREMENTS: AtomicUsize = AtomicUsize::new(0);
     static ref RETIRED: Mutex<Vec<Retired>> = Mutex::default();
 }
@@ -26,7 +26,7 @@ pub(crate) struct Guard {
 }
 
 pub(crate) fn pin() -> Guard {
-    Guard { at: RETIREMENTS.fetch_add(0, AcqRel) }
+    Guard { at: RETIREMENTS.load(Acquire) }
 }
 
 pub(crate) fn stripe() -> Stripe {
@@ -43,7 +43,7 @@ impl Guard {
     }
 }
 
-/// Fails if the object may have been freed when the guard was taken.
+/// Fails if the guard saw that the object had been retired.
 pub(crate) fn check_read<T>(object: *const T, guard: &Guard) {
     let retired = RETIRED.lock().unwrap();
     let freed = retired.iter().any(|it| it.addr == object.addr() && it.at < guard.at);
