@@ -42,7 +42,7 @@ fn admit(limits: &Arc<Limits>, now: u64) -> Option<Permit> {
 /// Open since 0.
 fn tripped(options: BreakerOptions) -> Arc<Limits> {
     let limits = with_breaker(options);
-    admit(&limits, 0).unwrap().finish(Classified::Failure, 0);
+    admit(&limits, 0).unwrap().finish(Classified::Failure, || 0);
     limits
 }
 
@@ -68,7 +68,7 @@ fn loom_guard_permits_never_exceed_the_limit() {
             let Some(permit) = admit(limits, 0) else { return false };
             assert!(running.fetch_add(1, Relaxed) < 2, "a third one runs");
             running.fetch_sub(1, Relaxed);
-            permit.finish(Classified::Success, 0);
+            permit.finish(Classified::Success, || 0);
             true
         };
         let threads = [0, 1].map(|_| {
@@ -132,7 +132,7 @@ fn loom_guard_the_permit_of_the_call_that_opened_admits_nobody() {
         });
         let failing = admit(&limits, 0).unwrap();
         let other = spawn(&limits, |limits| admit(limits, 0).is_some());
-        failing.finish(Classified::Failure, 0);
+        failing.finish(Classified::Failure, || 0);
         assert!(!other.join().unwrap(), "it started after the failure was known");
         assert_eq!((state(&limits), limits.in_flight()), ((BreakerState::Open, 1), 0));
     });
@@ -151,7 +151,7 @@ fn loom_guard_a_permit_that_was_free_before_and_after_a_failure_admits_nobody() 
         let mine = admit(&limits, 0);
         let failed = mine.is_some();
         if let Some(permit) = mine {
-            permit.finish(Classified::Failure, 0);
+            permit.finish(Classified::Failure, || 0);
         }
         // The other keeps its permit, so if both had one, this was the first.
         let other = other.join().unwrap();
@@ -171,7 +171,7 @@ fn probes(quota: u32, threads: usize) {
     assert_eq!(state(&limits), (BreakerState::HalfOpen, 1));
     for probe in probes {
         assert!(admit(&limits, PAUSE).is_none());
-        probe.finish(Classified::Success, PAUSE);
+        probe.finish(Classified::Success, || PAUSE);
     }
     assert_eq!(state(&limits), (BreakerState::Closed, 1));
 }
@@ -198,7 +198,7 @@ fn loom_guard_a_cancelled_probe_gives_its_place_back() {
         let other = other.join().unwrap();
         assert!(mine.is_some() != other.is_some(), "{mine:?} {other:?}");
         drop((mine, other));
-        admit(&limits, PAUSE).expect("a place").finish(Classified::Success, PAUSE);
+        admit(&limits, PAUSE).expect("a place").finish(Classified::Success, || PAUSE);
         assert_eq!(state(&limits), (BreakerState::Closed, 1));
     });
 }
@@ -209,8 +209,8 @@ fn loom_guard_one_opening_for_two_probes() {
     model(|| {
         let limits = tripped(options().probes(2));
         let [one, other] = [PAUSE, PAUSE].map(|now| admit(&limits, now).unwrap());
-        let thread = thread::spawn(move || one.finish(Classified::Failure, PAUSE));
-        other.finish(Classified::Failure, PAUSE);
+        let thread = thread::spawn(move || one.finish(Classified::Failure, || PAUSE));
+        other.finish(Classified::Failure, || PAUSE);
         thread.join().unwrap();
         assert_eq!(state(&limits), (BreakerState::Open, 2));
         let refused = limits.admit(Priority::Foreground, PAUSE).unwrap_err();
@@ -222,14 +222,14 @@ fn loom_guard_one_opening_for_two_probes() {
 fn late(result: Option<Classified>) {
     let limits = with_breaker(options());
     let late = admit(&limits, 0).unwrap();
-    admit(&limits, 0).unwrap().finish(Classified::Failure, 0);
+    admit(&limits, 0).unwrap().finish(Classified::Failure, || 0);
     let thread = thread::spawn(move || match result {
-        Some(result) => late.finish(result, PAUSE),
+        Some(result) => late.finish(result, || PAUSE),
         None => drop(late),
     });
     let probe = admit(&limits, PAUSE).expect("the pause is as long as it was");
     assert!(admit(&limits, PAUSE).is_none(), "the place of a probe was given back for another");
-    probe.finish(Classified::Success, PAUSE);
+    probe.finish(Classified::Success, || PAUSE);
     assert_eq!(state(&limits), (BreakerState::Closed, 1));
     thread.join().unwrap();
     assert_eq!(state(&limits), (BreakerState::Closed, 1));
@@ -257,12 +257,12 @@ fn loom_guard_a_late_failure_is_not_in_the_window() {
         let options = options().consecutive_failures(0).failure_rate(1.0, 4, 2).unwrap();
         let limits = with_breaker(options);
         let late = admit(&limits, 0).unwrap();
-        let thread = thread::spawn(move || late.finish(Classified::Failure, 0));
+        let thread = thread::spawn(move || late.finish(Classified::Failure, || 0));
         limits.breaker().configure(Some(options));
-        admit(&limits, 0).unwrap().finish(Classified::Failure, 0);
+        admit(&limits, 0).unwrap().finish(Classified::Failure, || 0);
         thread.join().unwrap();
         assert_eq!(state(&limits), (BreakerState::Closed, 0));
-        admit(&limits, 0).unwrap().finish(Classified::Failure, 0);
+        admit(&limits, 0).unwrap().finish(Classified::Failure, || 0);
         assert_eq!(state(&limits), (BreakerState::Open, 1));
     });
 }
@@ -271,8 +271,8 @@ fn loom_guard_a_late_failure_is_not_in_the_window() {
 fn two_failures(options: BreakerOptions) {
     let limits = with_breaker(options);
     let [one, other] = [0, 0].map(|now| admit(&limits, now).unwrap());
-    let thread = thread::spawn(move || one.finish(Classified::Failure, 0));
-    other.finish(Classified::Failure, 0);
+    let thread = thread::spawn(move || one.finish(Classified::Failure, || 0));
+    other.finish(Classified::Failure, || 0);
     thread.join().unwrap();
     assert_eq!(state(&limits), (BreakerState::Open, 1));
     let refused = limits.admit(Priority::Foreground, 0).unwrap_err();
@@ -300,7 +300,7 @@ fn loom_guard_an_opening_has_a_whole_pause() {
     model(|| {
         let limits = tripped(options());
         let probe = admit(&limits, PAUSE).unwrap();
-        let opener = thread::spawn(move || probe.finish(Classified::Failure, PAUSE));
+        let opener = thread::spawn(move || probe.finish(Classified::Failure, || PAUSE));
         for now in [PAUSE, 2 * PAUSE - 1] {
             assert!(admit(&limits, now).is_none(), "it let a call through at {now}");
         }
@@ -331,8 +331,8 @@ fn loom_guard_a_late_helper_changes_no_pause() {
         let limits = tripped(options());
         let probe = admit(&limits, PAUSE).unwrap();
         let helper = spawn(&limits, |limits| drop(admit(limits, PAUSE)));
-        probe.finish(Classified::Failure, PAUSE);
-        admit(&limits, 2 * PAUSE).unwrap().finish(Classified::Failure, 2 * PAUSE);
+        probe.finish(Classified::Failure, || PAUSE);
+        admit(&limits, 2 * PAUSE).unwrap().finish(Classified::Failure, || 2 * PAUSE);
         helper.join().unwrap();
         assert!(admit(&limits, 3 * PAUSE - 1).is_none(), "the pause is shorter than it was");
         assert!(admit(&limits, 3 * PAUSE).is_some(), "the pause is longer than it was");
@@ -347,7 +347,7 @@ fn loom_guard_new_settings_hold_for_the_calls_after_them() {
         limits.breaker().force_open();
         let caller = spawn(&limits, |limits| {
             let Some(permit) = admit(limits, 0) else { return false };
-            permit.finish(Classified::Failure, 0);
+            permit.finish(Classified::Failure, || 0);
             true
         });
         // The defaults are five failures and ten seconds.

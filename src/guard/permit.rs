@@ -36,8 +36,11 @@ impl Permit {
         Permit { limits: Arc::clone(limits), priority, started, pass: Some(pass) }
     }
 
-    /// Tells the breaker how the load ended, then gives the permit back.
-    pub(crate) fn finish(mut self, result: Classified, now: u64) {
+    /// Tells the breaker how the load ended, then gives the permit back. Reads the clock only if there is a
+    /// breaker that watches the load.
+    pub(crate) fn finish(mut self, result: Classified, now: impl FnOnce() -> u64) {
+        let watched = self.pass.is_some_and(Pass::is_watched);
+        let now = if watched { now() } else { self.started };
         if let Some(pass) = self.pass.take() {
             let took = now.saturating_sub(self.started);
             self.limits.ended(pass, result, took, now);

@@ -214,7 +214,7 @@ where
             if matches!(answer, Err(Failure::Abandoned)) {
                 drop(permit);
             } else {
-                permit.finish(class, self.core.engine.now());
+                permit.finish(class, || self.core.engine.now());
             }
         }
         // If the copy panics, those who wait are told that.

@@ -86,6 +86,10 @@ enum Role {
 impl Pass {
     /// For a call that goes although it was refused.
     pub(super) const UNWATCHED: Pass = Pass { era: 0, role: Role::Unwatched };
+
+    pub(super) fn is_watched(self) -> bool {
+        self.role != Role::Unwatched
+    }
 }
 
 /// What a word means for one more call.

@@ -63,7 +63,7 @@ impl<K, S> Lead<K, S> {
             LeadEnd::Released | LeadEnd::Refused(_) => None,
         };
         match classified {
-            Some(result) => permit.finish(result, inner.clock.millis()),
+            Some(result) => permit.finish(result, || inner.clock.millis()),
             None => drop(permit),
         }
         inner.end(&self.entry, Told { end, last });

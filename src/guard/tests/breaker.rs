@@ -50,9 +50,9 @@ fn brk_01_half_open_lets_exactly_the_quota_through() {
         assert_eq!(state(&limits), BreakerState::HalfOpen);
 
         // One that fails opens it for a full pause, whatever the others do later.
-        probes.pop().unwrap().finish(Failure, PAUSE + 5);
+        probes.pop().unwrap().finish(Failure, || PAUSE + 5);
         for probe in probes {
-            probe.finish(Success, PAUSE + 6);
+            probe.finish(Success, || PAUSE + 6);
         }
         assert_eq!((state(&limits), limits.breaker().openings()), (BreakerState::Open, 2));
         assert_eq!(refusal(&limits, PAUSE + 5), open_for(PAUSE));
@@ -63,10 +63,10 @@ fn brk_01_half_open_lets_exactly_the_quota_through() {
         for probe in probes {
             assert_eq!(state(&limits), BreakerState::HalfOpen);
             assert!(matches!(refusal(&limits, now), Refusal::BreakerOpen { .. }));
-            probe.finish(Success, now);
+            probe.finish(Success, || now);
         }
         assert_eq!(state(&limits), BreakerState::Closed);
-        start(&limits, now).finish(Success, now);
+        start(&limits, now).finish(Success, || now);
     }
 }
 
@@ -74,7 +74,7 @@ fn brk_01_half_open_lets_exactly_the_quota_through() {
 fn brk_03_a_late_result_of_an_earlier_era_changes_nothing() {
     for result in [Some(Success), Some(Failure), Some(Ignored), None] {
         let end = |permit: Permit| match result {
-            Some(result) => permit.finish(result, PAUSE),
+            Some(result) => permit.finish(result, || PAUSE),
             None => drop(permit),
         };
         let limits = with_breaker(after(2).probes(2));
@@ -93,8 +93,8 @@ fn brk_03_a_late_result_of_an_earlier_era_changes_nothing() {
         end(with_probes_out);
         assert!(matches!(refusal(&limits, PAUSE), Refusal::BreakerOpen { .. }), "{result:?}");
 
-        probe.finish(Success, PAUSE);
-        other.finish(Success, PAUSE);
+        probe.finish(Success, || PAUSE);
+        other.finish(Success, || PAUSE);
         call(&limits, Failure, PAUSE);
         end(when_closed);
         assert_eq!(state(&limits), BreakerState::Closed, "{result:?} counted as second failure");
@@ -139,10 +139,10 @@ fn brk_07_cancelled_calls_are_no_failures() {
 fn a_cancelled_or_ignored_probe_gives_its_place_to_another() {
     let limits = tripped(BreakerOptions::new(), 0);
     drop(start(&limits, PAUSE));
-    start(&limits, PAUSE).finish(Ignored, PAUSE);
+    start(&limits, PAUSE).finish(Ignored, || PAUSE);
     let probe = start(&limits, PAUSE);
     assert!(limits.admit(Priority::Foreground, PAUSE).is_err());
-    probe.finish(Success, PAUSE);
+    probe.finish(Success, || PAUSE);
     assert_eq!(state(&limits), BreakerState::Closed);
 }
 
@@ -163,7 +163,7 @@ fn brk_09_the_threshold_is_met_exactly_once() {
                 *permit.lock().unwrap() = Some(start(&limits, 0));
             }
             together(threads, |index| {
-                permits[index].lock().unwrap().take().unwrap().finish(Failure, 0);
+                permits[index].lock().unwrap().take().unwrap().finish(Failure, || 0);
             });
             assert_eq!((state(&limits), limits.breaker().openings()), (BreakerState::Open, 1));
         }
@@ -188,7 +188,7 @@ fn brk_11_an_order_holds_until_released() {
     breaker.release();
     // The rules are back, and nothing of what was before counts.
     assert_eq!(breaker.state(), BreakerState::Closed);
-    during.finish(Failure, PAUSE);
+    during.finish(Failure, || PAUSE);
     call(&limits, Failure, PAUSE);
     assert_eq!(breaker.state(), BreakerState::Closed);
     call(&limits, Failure, PAUSE);
@@ -215,7 +215,7 @@ fn brk_13_no_call_starts_once_the_failure_is_known() {
                 running.push_front(oldest);
                 break;
             }
-            oldest.finish(Failure, 1_000);
+            oldest.finish(Failure, || 1_000);
         }
         if let Ok(permit) = limits.admit(Priority::Foreground, 1_000) {
             started += 1;
@@ -226,10 +226,10 @@ fn brk_13_no_call_starts_once_the_failure_is_known() {
     assert_eq!(refusal(&limits, 1_000), open_for(PAUSE));
     let probe = start(&limits, 1_000 + PAUSE);
     for late in running {
-        late.finish(Failure, 1_000 + PAUSE);
+        late.finish(Failure, || 1_000 + PAUSE);
     }
     assert_eq!((state(&limits), limits.breaker().openings()), (BreakerState::HalfOpen, 1));
-    probe.finish(Success, 1_000 + PAUSE);
+    probe.finish(Success, || 1_000 + PAUSE);
     assert_eq!(state(&limits), BreakerState::Closed);
 }
 
@@ -244,7 +244,7 @@ fn brk_13_the_permit_of_the_call_that_opened_it_admits_nobody() {
         let failing = std::sync::Mutex::new(Some(start(&limits, 0)));
         let started = together(2, |index| {
             if index == 0 {
-                failing.lock().unwrap().take().unwrap().finish(Failure, 0);
+                failing.lock().unwrap().take().unwrap().finish(Failure, || 0);
                 return false;
             }
             (0..20).any(|_| limits.admit(Priority::Foreground, 0).is_ok())
@@ -257,16 +257,16 @@ fn brk_13_the_permit_of_the_call_that_opened_it_admits_nobody() {
 fn a_hanging_probe_does_not_shut_it_for_ever() {
     let limits = tripped(BreakerOptions::new().probes(2), 0);
     let hanging = start(&limits, PAUSE);
-    start(&limits, PAUSE + 100).finish(Success, PAUSE + 100);
+    start(&limits, PAUSE + 100).finish(Success, || PAUSE + 100);
     // A pause since the last probe has started.
     assert_eq!(refusal(&limits, PAUSE + 100), open_for(PAUSE));
     assert_eq!(refusal(&limits, 2 * PAUSE + 99), open_for(1));
     let next = start(&limits, 2 * PAUSE + 100);
     assert_eq!(refusal(&limits, 2 * PAUSE + 100), open_for(PAUSE), "only one may try instead");
     // The one that was given up counts no more; the answer that came does.
-    hanging.finish(Failure, 2 * PAUSE + 200);
+    hanging.finish(Failure, || 2 * PAUSE + 200);
     assert_eq!(state(&limits), BreakerState::HalfOpen);
-    next.finish(Success, 2 * PAUSE + 300);
+    next.finish(Success, || 2 * PAUSE + 300);
     assert_eq!(state(&limits), BreakerState::Closed);
 }
 
@@ -274,7 +274,7 @@ fn a_hanging_probe_does_not_shut_it_for_ever() {
 fn slow_calls_open_it_and_slow_probes_fail() {
     let slow = |options: BreakerOptions| options.slow_call(millis(500), 0.5).unwrap();
     let limits = with_breaker(slow(after(5).failure_rate(0.0, 4, 4).unwrap()));
-    let end = |took: u64, now: u64| start(&limits, now).finish(Success, now + took);
+    let end = |took: u64, now: u64| start(&limits, now).finish(Success, || now + took);
     for took in [499, 500, 0] {
         end(took, 0);
         assert_eq!(state(&limits), BreakerState::Closed);
@@ -345,7 +345,7 @@ fn settings_change_at_run_time() {
     call(&limits, Failure, 0);
     assert_eq!(refusal(&limits, 0), open_for(5));
     breaker.configure(Some(after(2)));
-    early.finish(Failure, 0);
+    early.finish(Failure, || 0);
     call(&limits, Failure, 0);
     assert_eq!(breaker.state(), BreakerState::Closed);
     call(&limits, Failure, 0);
@@ -440,6 +440,6 @@ fn a_clock_that_steps_back_neither_ends_nor_stretches_a_pause() {
     let limits = tripped(BreakerOptions::new(), 1_000);
     assert_eq!(refusal(&limits, 990), open_for(PAUSE + 10));
     let probe = start(&limits, 1_000 + PAUSE);
-    probe.finish(Success, 900);
+    probe.finish(Success, || 900);
     assert_eq!(state(&limits), BreakerState::Closed);
 }

@@ -25,7 +25,7 @@ fn assert_at_rest(limits: &Limits) {
 #[test]
 fn a_permit_comes_back_on_every_path() {
     let limits = with_permits(1);
-    start(&limits, 0).finish(Success, 0);
+    start(&limits, 0).finish(Success, || 0);
     drop(start(&limits, 0));
     let panic = catch_unwind(AssertUnwindSafe(|| {
         let _permit = start(&limits, 0);
@@ -73,7 +73,7 @@ fn lim_03_nobody_is_refused_while_there_is_room() {
             let permit = limits.admit(priority, 0).expect("at most four run");
             assert!(held.fetch_add(1, Ordering::SeqCst) < 4);
             held.fetch_sub(1, Ordering::SeqCst);
-            permit.finish(Success, 0);
+            permit.finish(Success, || 0);
             drop(place);
         }
     });
@@ -286,7 +286,7 @@ fn a_refused_start_leaves_no_trace_in_the_other_guards() {
     for _ in 0..10 {
         assert_eq!(refusal(&limits, 0), Refusal::InFlight { limit: 1 });
     }
-    running.finish(Failure, 0);
+    running.finish(Failure, || 0);
     // The breaker refuses: neither token nor permit is taken.
     for _ in 0..10 {
         assert!(matches!(refusal(&limits, 0), Refusal::BreakerOpen { .. }));
@@ -299,7 +299,7 @@ fn a_refused_start_leaves_no_trace_in_the_other_guards() {
         assert_eq!(refusal(&limits, 10), Refusal::Rate { retry_after: millis(490) });
         assert_eq!(limits.in_flight(), 0);
     }
-    start(&limits, 500).finish(Success, 500);
+    start(&limits, 500).finish(Success, || 500);
     assert_eq!(limits.breaker().state(), super::super::BreakerState::Closed);
 }
 
@@ -397,14 +397,14 @@ fn a_look_says_what_admit_would_say_and_takes_nothing() {
     }
     let running = start(&limits, 0);
     assert_eq!(look(0), Some(Refusal::InFlight { limit: 1 }));
-    running.finish(Failure, 0);
+    running.finish(Failure, || 0);
     assert_eq!(look(9), Some(Refusal::BreakerOpen { retry_after: millis(1) }));
     for _ in 0..10 {
         assert_eq!(look(10), None, "the first probe");
     }
     let probe = start(&limits, 10);
     assert_eq!(look(10), Some(Refusal::BreakerOpen { retry_after: millis(10) }));
-    probe.finish(Success, 10);
+    probe.finish(Success, || 10);
     assert_eq!(look(10), Some(Refusal::Rate { retry_after: millis(490) }));
     assert_eq!(limits.counts().refused.total(), 0, "a look counts nothing");
 }

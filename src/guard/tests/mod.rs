@@ -47,7 +47,7 @@ fn refusal(limits: &Arc<Limits>, now: u64) -> Refusal {
 
 /// One call that starts and ends at a moment.
 fn call(limits: &Arc<Limits>, result: Classified, now: u64) {
-    start(limits, now).finish(result, now);
+    start(limits, now).finish(result, || now);
 }
 
 fn calls(limits: &Arc<Limits>, number: u32, result: Classified, now: u64) {

@@ -18,7 +18,7 @@ fn options() -> BreakerOptions {
 fn attempt(limits: &Arc<Limits>, result: Option<Classified>, now: u64) {
     if let Ok(permit) = limits.admit(Priority::Foreground, now) {
         match result {
-            Some(result) => permit.finish(result, now),
+            Some(result) => permit.finish(result, || now),
             None => drop(permit),
         }
     }
