@@ -401,6 +401,11 @@ mutant 'local: pushed Relaxed' epoch/registry.rs 1 \
 
 # Steps of the protocol.
 
+mutant 'operations: no fence after changes' engine/mod.rs 1 \
+    'barrier::after_changes();' \
+    '' \
+    2 fails loom_a_call
+
 mutant 'may_begin: no second look' engine/flights.rs 1 \
     'Some(refusal) if is_unchanged() =>' \
     'Some(refusal) if is_unchanged() || true =>' \

@@ -48,7 +48,8 @@ impl Clock {
     ///
     /// On Linux most lookups make do with the time of the kernel's last tick (1 to 10 milliseconds ago),
     /// which can be read without waiting for the processor's counter: those of entries that have more than a
-    /// second left. So deadlines are as exact as the clock, and ages that are told may be a tick short.
+    /// second left. So deadlines are as exact as the clock, as long as the kernel does not miss its ticks for a
+    /// second; ages that are told may be a tick short, and times left a tick long.
     pub fn system() -> Self {
         Clock(Source::System(SystemClock::new()))
     }
@@ -303,8 +304,8 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// How far, in milliseconds, [`Clock::about_millis`] is at most behind: many ticks, since a virtual machine's
-/// kernel may miss some.
+/// How far, in milliseconds, [`Clock::about_millis`] is taken to be behind at most: a hundred ticks and more,
+/// since a virtual machine's kernel may miss some.
 pub(crate) const SLACK: u64 = 1_000;
 
 /// The system's monotonic clock since a moment, as it is and as it was at the kernel's last tick.
@@ -322,12 +323,16 @@ impl SystemClock {
     }
 
     fn millis(&self) -> u64 {
-        (nanos_of(libc::CLOCK_MONOTONIC) - self.start) / 1_000_000
+        self.millis_by(libc::CLOCK_MONOTONIC)
     }
 
     fn coarse_millis(&self) -> u64 {
+        self.millis_by(libc::CLOCK_MONOTONIC_COARSE)
+    }
+
+    fn millis_by(&self, clock: libc::clockid_t) -> u64 {
         // The last tick may have been before the start.
-        nanos_of(libc::CLOCK_MONOTONIC_COARSE).saturating_sub(self.start) / 1_000_000
+        nanos_of(clock).saturating_sub(self.start) / 1_000_000
     }
 }
 

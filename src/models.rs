@@ -12,6 +12,7 @@ use loom::thread;
 
 use crate::engine::{Count, View};
 use crate::evict::Evict;
+use crate::sync::barrier::model::{Pair, with_fences_of};
 use crate::table::reclaim::{check_read, pin};
 use crate::{Cache, Clock, EntryState, InsertOptions, ManualClock};
 
@@ -90,6 +91,28 @@ fn look(cache: &Model) -> (EntryState, Duration) {
         Some((entry.state(), entry.remaining().unwrap()))
     };
     cache.peek_with(&KEY, look).flatten().expect("nobody took it out")
+}
+
+/// Of two threads that each insert a key and then look for the other's, one at least finds it.
+#[test]
+fn loom_a_call_that_has_returned_has_taken_effect() {
+    with_fences_of(Pair::AfterChanges, || {
+        model(|| {
+            let cache: Model = Arc::new(
+                Cache::builder().max_entries(8).hasher(Identity::default()).build().unwrap(),
+            );
+            let put_and_look = |cache: &Model, own: u64, other: u64| {
+                let _ = cache.insert(own, own).unwrap();
+                cache.peek(&other).is_some()
+            };
+            let theirs = {
+                let cache = Arc::clone(&cache);
+                thread::spawn(move || put_and_look(&cache, OTHER, KEY))
+            };
+            let found = put_and_look(&cache, KEY, OTHER);
+            assert!(theirs.join().unwrap() | found, "neither found the other's key");
+        });
+    });
 }
 
 /// A reader sees the state before or after a mark, whole; what is fresh no longer does not become so

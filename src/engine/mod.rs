@@ -206,7 +206,6 @@ where
             let guard = after.pin();
             let result = operation(&guard, &mut after);
             drop(guard);
-            barrier::after_changes();
             then(&result);
             result
         };
@@ -282,16 +281,20 @@ where
         if raw == self.plain_state() {
             return Some(Judgement::PLAIN);
         }
-        let state = State::Inline(Inline::from_addr(raw)?);
-        let now = self.fresh_now(raw)?.get();
-        Some(Judgement { state, now, freshness: Freshness::Fresh, invalid: false })
+        let word = Inline::from_addr(raw)?;
+        let now = self.fresh_now(word)?.get();
+        Some(Judgement {
+            state: State::Inline(word),
+            now,
+            freshness: Freshness::Fresh,
+            invalid: false,
+        })
     }
 
-    /// About now, if a state word tells by itself that its entry has a value and that this stays fresh for a
+    /// About now, if an inline state word tells that its entry has a value and that this stays fresh for a
     /// while. Not inlined, so that lookups in caches without deadlines stay short.
     #[inline(never)]
-    fn fresh_now(&self, raw: usize) -> Option<NonZeroU64> {
-        let word = Inline::from_addr(raw)?;
+    fn fresh_now(&self, word: Inline) -> Option<NonZeroU64> {
         if self.time_to_idle != NEVER || word.flags().is_hollow() || !word.is_of(self.generation())
         {
             return None;
@@ -537,6 +540,7 @@ impl<'e, K, V, S> After<'e, K, V, S> {
 impl<K, V, S> Drop for After<'_, K, V, S> {
     #[inline]
     fn drop(&mut self) {
+        barrier::after_changes();
         let limbo = self.engine.map.limbo();
         if limbo.is_due(self.stripe) {
             limbo.free_ready(self.stripe);

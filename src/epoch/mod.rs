@@ -15,4 +15,4 @@ mod models;
 mod tests;
 
 #[cfg(not(seawall_loom))]
-pub(crate) use self::process::{Guard, advance, bounds, fence, pin, stripe};
+pub(crate) use self::process::{Guard, advance, bound, pin, stripe};

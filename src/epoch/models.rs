@@ -6,8 +6,12 @@ use loom::thread;
 
 use super::registry::{Epochs, Local};
 use crate::sync::barrier::model::Pair::{Full, LightAndHeavy};
-use crate::sync::barrier::model::model_with;
+use crate::sync::barrier::model::{Pair, with_fences_of};
 use crate::sync::{Acquire, AtomicUsize, Release};
+
+fn model_with(pair: Pair, body: impl Fn() + Send + Sync + 'static) {
+    with_fences_of(pair, || loom::model(body));
+}
 
 /// An object and the link that leads to it. Freeing is a write that loom lets overlap with no read.
 struct Shelf {
@@ -63,12 +67,16 @@ impl Shelf {
     }
 }
 
+fn spawn(shelf: &Arc<Shelf>, body: impl FnOnce(&Shelf) + 'static) -> thread::JoinHandle<()> {
+    let shelf = Arc::clone(shelf);
+    thread::spawn(move || body(&shelf))
+}
+
 #[test]
 fn loom_epoch_nothing_is_freed_under_a_pin() {
     model_with(LightAndHeavy, || {
         let shelf = Shelf::new();
-        let other = Arc::clone(&shelf);
-        let reader = thread::spawn(move || other.read(other.epochs.claim()));
+        let reader = spawn(&shelf, |shelf| shelf.read(shelf.epochs.claim()));
         shelf.unlink_and_free();
         reader.join().unwrap();
     });
@@ -78,13 +86,12 @@ fn loom_epoch_nothing_is_freed_under_a_pin() {
 fn loom_epoch_a_second_pin_and_a_repin_protect_as_the_first() {
     model_with(LightAndHeavy, || {
         let shelf = Shelf::new();
-        let other = Arc::clone(&shelf);
         let local = shelf.epochs.claim();
-        let reader = thread::spawn(move || {
-            other.read(local);
-            local.pin(other.epochs);
-            local.repin(other.epochs);
-            other.look();
+        let reader = spawn(&shelf, move |shelf| {
+            shelf.read(local);
+            local.pin(shelf.epochs);
+            local.repin(shelf.epochs);
+            shelf.look();
             local.unpin();
         });
         shelf.unlink_and_free();
@@ -96,12 +103,11 @@ fn loom_epoch_a_second_pin_and_a_repin_protect_as_the_first() {
 fn loom_epoch_an_inner_pin_ends_nothing() {
     model_with(LightAndHeavy, || {
         let shelf = Shelf::new();
-        let other = Arc::clone(&shelf);
         let local = shelf.epochs.claim();
-        let reader = thread::spawn(move || {
-            local.pin(other.epochs);
-            other.read(local);
-            other.look();
+        let reader = spawn(&shelf, move |shelf| {
+            local.pin(shelf.epochs);
+            shelf.read(local);
+            shelf.look();
             local.unpin();
         });
         shelf.unlink_and_free();
@@ -115,11 +121,10 @@ fn loom_epoch_another_thread_frees() {
         let shelf = Shelf::new();
         let epoch = Arc::new(AtomicUsize::new(0));
         let local = shelf.epochs.claim();
-        let other = Arc::clone(&shelf);
-        let reader = thread::spawn(move || other.read(local));
-        let (other, told) = (Arc::clone(&shelf), Arc::clone(&epoch));
-        let unlinker = thread::spawn(move || {
-            told.store(other.unlink() as usize, Release);
+        let reader = spawn(&shelf, |shelf| shelf.read(local));
+        let told = Arc::clone(&epoch);
+        let unlinker = spawn(&shelf, move |shelf| {
+            told.store(shelf.unlink() as usize, Release);
         });
         // It may also have fenced before that.
         shelf.epochs.fence();
@@ -137,11 +142,9 @@ fn loom_epoch_what_one_thread_fenced_another_may_free() {
     model_with(LightAndHeavy, || {
         let shelf = Shelf::new();
         let local = shelf.epochs.claim();
-        let other = Arc::clone(&shelf);
-        let reader = thread::spawn(move || other.read(local));
-        let other = Arc::clone(&shelf);
-        let fencer = thread::spawn(move || {
-            other.epochs.fence();
+        let reader = spawn(&shelf, |shelf| shelf.read(local));
+        let fencer = spawn(&shelf, |shelf| {
+            shelf.epochs.fence();
         });
         let unlinked = shelf.unlink();
         shelf.reclaim(unlinked);
@@ -155,11 +158,10 @@ fn loom_epoch_what_one_thread_fenced_another_may_free() {
 fn loom_epoch_a_later_pin_tells_as_much_as_a_fence() {
     model_with(Full, || {
         let shelf = Shelf::new();
-        let other = Arc::clone(&shelf);
         let local = shelf.epochs.claim();
-        let reader = thread::spawn(move || {
-            other.read(local);
-            other.read(local);
+        let reader = spawn(&shelf, move |shelf| {
+            shelf.read(local);
+            shelf.read(local);
         });
         let unlinked = shelf.unlink();
         shelf.reclaim(unlinked);
@@ -172,12 +174,11 @@ fn loom_epoch_a_later_pin_tells_as_much_as_a_fence() {
 fn loom_epoch_who_is_overlooked_finds_nothing() {
     model_with(Full, || {
         let shelf = Shelf::new();
-        let other = Arc::clone(&shelf);
-        let reader = thread::spawn(move || {
-            let local = other.epochs.claim();
-            other.read(local);
+        let reader = spawn(&shelf, move |shelf| {
+            let local = shelf.epochs.claim();
+            shelf.read(local);
             local.end();
-            other.read(other.epochs.claim());
+            shelf.read(shelf.epochs.claim());
         });
         let unlinked = shelf.unlink();
         shelf.reclaim(unlinked);
@@ -189,11 +190,10 @@ fn loom_epoch_who_is_overlooked_finds_nothing() {
 fn loom_epoch_bounds_say_nothing_of_what_is_unlinked_after_them() {
     model_with(Full, || {
         let shelf = Shelf::new();
-        let other = Arc::clone(&shelf);
-        let reader = thread::spawn(move || other.read(other.epochs.claim()));
+        let reader = spawn(&shelf, |shelf| shelf.read(shelf.epochs.claim()));
         let unlinked = Arc::new(AtomicUsize::new(0));
-        let (other, told) = (Arc::clone(&shelf), Arc::clone(&unlinked));
-        let unlinker = thread::spawn(move || told.store(other.unlink() as usize, Release));
+        let told = Arc::clone(&unlinked);
+        let unlinker = spawn(&shelf, move |shelf| told.store(shelf.unlink() as usize, Release));
         let bounds = shelf.epochs.bounds(None);
         let unlinked = unlinked.load(Acquire) as u64;
         if unlinked != 0 && unlinked < bounds.now {
@@ -208,7 +208,6 @@ fn loom_epoch_bounds_say_nothing_of_what_is_unlinked_after_them() {
 fn loom_epoch_a_local_changes_hands() {
     model_with(Full, || {
         let shelf = Shelf::new();
-        let other = Arc::clone(&shelf);
         // What the owner of a stripe does: neither is a read-modify-write.
         let stripe = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
         let theirs = Arc::clone(&stripe);
@@ -216,9 +215,9 @@ fn loom_epoch_a_local_changes_hands() {
             let cell = if local.stripe().index() == 0 { &stripe.0 } else { &stripe.1 };
             cell.store(cell.load(crate::sync::Relaxed) + 1, crate::sync::Relaxed);
         };
-        let reader = thread::spawn(move || {
-            let local = other.epochs.claim();
-            other.read(local);
+        let reader = spawn(&shelf, move |shelf| {
+            let local = shelf.epochs.claim();
+            shelf.read(local);
             count(&theirs, local);
             local.end();
         });

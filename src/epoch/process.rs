@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::registry::{Bounds, Epochs, Local};
+use super::registry::{Epochs, Local};
 use crate::sync::Stripe;
 
 static EPOCHS: Epochs = Epochs::new();
@@ -96,19 +96,16 @@ pub(crate) fn stripe() -> Stripe {
     local().map_or(Stripe::SHARED, Local::stripe)
 }
 
-/// Ends the current epoch and returns it: what the caller has unlinked may be freed when [`bounds`] are
+/// Ends the current epoch and returns it: what the caller has unlinked may be freed when [`bound`] is
 /// beyond it.
 pub(crate) fn advance() -> u64 {
     EPOCHS.advance()
 }
 
 /// Looks at all threads to find out before which epoch nobody reads.
-pub(crate) fn bounds() -> Bounds {
-    EPOCHS.bounds(local())
-}
-
-/// Raises the bounds as far as threads hold them back that only have not pinned for a while. Makes a
-/// system call of some microseconds, more where many threads are running; returns false if it failed.
-pub(crate) fn fence() -> bool {
-    EPOCHS.fence()
+///
+/// Threads that only have not pinned for a while hold it back, unless the call may fence: a system call of
+/// some microseconds, more where many threads are running, and made only if it helps.
+pub(crate) fn bound(may_fence: bool) -> u64 {
+    EPOCHS.bound(local(), may_fence)
 }

@@ -45,9 +45,9 @@ pub(crate) struct Local {
 /// What was unlinked in an epoch before these is no longer read by anyone: as it is, and as it would be
 /// after [`Epochs::fence`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    pub(crate) now: u64,
-    pub(crate) if_fenced: u64,
+pub(super) struct Bounds {
+    pub(super) now: u64,
+    if_fenced: u64,
 }
 
 impl Epochs {
@@ -115,6 +115,15 @@ impl Epochs {
             self.fenced.store(current, Release);
         }
         fenced
+    }
+
+    /// The bound of now; with a fence, if that is allowed and raises it.
+    pub(super) fn bound(&self, own: Option<&Local>, may_fence: bool) -> u64 {
+        let bounds = self.bounds(own);
+        if may_fence && bounds.now < bounds.if_fenced && self.fence() {
+            return self.bounds(own).now;
+        }
+        bounds.now
     }
 
     fn locals(&self) -> impl Iterator<Item = &'static Local> {

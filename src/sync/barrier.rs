@@ -11,7 +11,7 @@
 //! |---|---|---|---|
 //! | H1 | store x, `light`, load y | store y, `heavy`, load x | at least one of the loads sees the other's store |
 //!
-//! (H2 is the same with [`full`] on both sides.)
+//! (H2 is the same with [`full`] on both sides, H3 with [`after_changes`].)
 
 /// An ordinary sequentially consistent fence.
 #[inline]
@@ -22,11 +22,12 @@ pub(crate) fn full() {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
 }
 
-/// Between an operation's read-modify-writes and what the thread loads after it: a call that has returned
-/// has taken effect for everybody. On x86 they see to that themselves. Models do without, so that it
-/// orders nothing that has to be ordered otherwise.
+/// Between an operation's read-modify-writes and what the thread loads after it (H3, both sides): a call
+/// that has returned has taken effect for everybody. On x86 they see to that themselves.
 #[inline]
 pub(crate) fn after_changes() {
+    #[cfg(seawall_loom)]
+    self::model::after_changes();
     if !cfg!(any(target_arch = "x86", target_arch = "x86_64", seawall_loom)) {
         full();
     }
@@ -58,8 +59,8 @@ mod fences {
     }
 }
 
-/// In a model each pair is made of plain fences, which would also pair with each other; so each model says
-/// which of the two there is.
+/// In a model each pair is made of plain fences, which would also pair with each other, and order what has to
+/// be ordered otherwise; so there is none, but for the pair that a model is about.
 #[cfg(seawall_loom)]
 pub(crate) mod model {
     use std::cell::Cell;
@@ -73,28 +74,35 @@ pub(crate) mod model {
         LightAndHeavy,
         /// H2.
         Full,
+        /// H3.
+        AfterChanges,
     }
 
     // Loom's threads are one thread of the system.
     std::thread_local! {
-        static ONLY: Cell<Pair> = const { Cell::new(Pair::Full) };
+        static ONLY: Cell<Option<Pair>> = const { Cell::new(None) };
     }
 
     fn fence_of(pair: Pair) {
-        if ONLY.get() == pair {
+        if ONLY.get() == Some(pair) {
             fence(SeqCst);
         }
     }
 
-    pub(crate) fn model_with(pair: Pair, model: impl Fn() + Send + Sync + 'static) {
-        ONLY.set(pair);
-        loom::model(model);
+    pub(crate) fn with_fences_of(pair: Pair, model: impl FnOnce()) {
+        ONLY.set(Some(pair));
+        model();
+        ONLY.set(None);
     }
 
     pub(crate) fn prepare() {}
 
     pub(super) fn full() {
         fence_of(Pair::Full);
+    }
+
+    pub(super) fn after_changes() {
+        fence_of(Pair::AfterChanges);
     }
 
     pub(crate) fn light() {

@@ -28,8 +28,7 @@ impl<N: Node, H> Map<N, H> {
             if !control.is_ready() {
                 return self.find_slowly(hash, &eq, guard);
             }
-            // Most keys are in their first choice of a slot. Looking there before the others lets the
-            // processor go on to the node while it is still waiting for the bucket's line.
+            // Most keys are in their first choice of a slot, from where it is one load to the node.
             let first = first_choice(hash);
             let slot = bucket.own_slot(first);
             // ORDERING (P1): as in `Bucket::word`.

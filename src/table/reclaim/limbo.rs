@@ -236,18 +236,14 @@ impl<G: Garbage> Limbo<G> {
     pub(crate) fn free_ready(&self, stripe: Stripe) {
         let (heap, own) = self.heaps.of(stripe);
         heap.due.store(false, Relaxed);
-        let mut bounds = epoch::bounds();
-        // Threads that work on a cache move the bound by themselves. Those that do not are not waited for
-        // any longer.
-        if !heap.has_room() && bounds.now < bounds.if_fenced && epoch::fence() {
-            bounds = epoch::bounds();
-        }
-        let oldest = bounds.now;
+        // Threads that work on a cache move the bound by themselves. Those that do not are waited for until
+        // there is no room for more.
+        let bound = epoch::bound(!heap.has_room());
         // What waited for a long pin is freed over several operations.
-        let mut left = Self::free_ready_of(heap, oldest, 1, heap, own);
+        let mut left = Self::free_ready_of(heap, bound, 1, heap, own);
         let other = self.heaps.at(self.patrol.load(Relaxed) % self.heaps.len());
         if !ptr::eq(heap, other) {
-            left |= Self::free_ready_of(other, oldest, 1, heap, own);
+            left |= Self::free_ready_of(other, bound, 1, heap, own);
         }
         if left {
             heap.due.store(true, Relaxed);
@@ -255,10 +251,10 @@ impl<G: Garbage> Limbo<G> {
     }
 
     /// Frees what is ready in a heap, up to `most` batches of each slot. Returns whether some is left.
-    fn free_ready_of(heap: &Heap, oldest: u64, most: usize, count: &Heap, own: bool) -> bool {
+    fn free_ready_of(heap: &Heap, bound: u64, most: usize, count: &Heap, own: bool) -> bool {
         let mut left = false;
         for batch in heap.sealed.iter().filter_map(Heap::take) {
-            let rest = if batch.epoch < oldest {
+            let rest = if batch.epoch < bound {
                 // SAFETY: every pin that could have seen these objects has ended; the batch was taken
                 // out of its slot: they are freed here and nowhere else.
                 let rest = unsafe { Self::free_some(batch, most, count, own) };
@@ -322,11 +318,10 @@ impl<G: Garbage> Limbo<G> {
             heap.gather(&mut items);
             Self::enclose(heap, items);
         }
-        epoch::fence();
-        let oldest = epoch::bounds().now;
+        let bound = epoch::bound(true);
         let (count, own) = self.heaps.of(epoch::stripe());
         for heap in self.heaps.iter() {
-            Self::free_ready_of(heap, oldest, usize::MAX, count, own);
+            Self::free_ready_of(heap, bound, usize::MAX, count, own);
         }
     }
 }
