@@ -459,8 +459,8 @@ mutant 'commit: from whatever the control word is' table/change.rs 1 \
     2 fails loom_only_one_of_two loom_two_inserters_of_one
 
 mutant 'count_use: also in a frozen word' table/word.rs 1 \
-    'Policy::MAX_FREQUENCY && self.is_plain())' \
-    'Policy::MAX_FREQUENCY)' \
+    '(self.policy().can_be_used() && self.is_plain())' \
+    'self.policy().can_be_used()' \
     2 'survives: only a count is at stake: every place is filled once, by either word' loom_a_use_is_counted
 
 mutant 'FREE is UNUSED' table/word.rs 1 \
