@@ -286,10 +286,20 @@ mutant 'rate take: CAS Relaxed' guard/rate.rs 1 \
 
 mutant 'pool look: Relaxed' guard/pool.rs 1 \
     'let word = self.word.load(Acquire);
-        self.room' \
+        match self.limit()' \
     'let word = self.word.load(Relaxed);
-        self.room' \
+        match self.limit()' \
     2 fails loom_flight_no_caller
+
+mutant 'pool stripe: add Relaxed' guard/pool.rs 1 \
+    'count.fetch_add(amount, Release);' \
+    'count.fetch_add(amount, Relaxed);' \
+    2 fails loom_guard_what_was_taken
+
+mutant 'pool stripes: load Relaxed' guard/pool.rs 1 \
+    'part(free).load(Acquire)' \
+    'part(free).load(Relaxed)' \
+    2 fails loom_guard_what_was_taken
 
 # Epochs.
 

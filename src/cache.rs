@@ -465,11 +465,11 @@ where
     ///
     /// # Errors
     /// As [`get_or_load`](Self::get_or_load).
-    pub async fn get_or_load_async<Q, F, R>(
-        &self,
-        key: &Q,
+    pub fn get_or_load_async<'c, Q, F, R>(
+        &'c self,
+        key: &'c Q,
         load: impl FnOnce() -> F,
-    ) -> Result<V, LoadError<R::Error>>
+    ) -> impl Future<Output = Result<V, LoadError<R::Error>>>
     where
         Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
         K: Clone + Send + Sync + 'static,
@@ -479,7 +479,7 @@ where
         R: IntoLoad<V> + 'static,
         R::Error: Clone + Send + Sync + 'static,
     {
-        self.load(key).run_async(|_| load()).await?.into_value()
+        self.load(key).run_async_then(|_| load(), |told| told?.into_value())
     }
 
     /// Gets or loads several keys, with one call of a loader for those that nobody has and nobody is

@@ -7,7 +7,7 @@ use super::View;
 use crate::answer::{Answer, KeyFlight};
 use crate::flight::Participant;
 use crate::freshness::{Freshness, Generation};
-use crate::guard::{Attempt, Place, Priority, Refusal};
+use crate::guard::{Attempt, Limits, Place, Priority, Refusal};
 
 /// What a caller wants.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +79,7 @@ impl<V> Drop for Ticket<V> {
 }
 
 /// What a caller of get-or-load has to do.
-pub(crate) enum Claim<K, V> {
+pub(crate) enum Claim<'e, K, V> {
     Hit(Served<V>),
     Absent,
     /// Serve this; a load is not wanted now, for a reason: a refusal, or that one is going on.
@@ -88,7 +88,7 @@ pub(crate) enum Claim<K, V> {
     Lead(Ticket<V>, K, Option<Served<V>>),
     /// Wait. With a stale value, to serve if the load fails; and with how many invalidations of tags there
     /// had been.
-    Follow(Participant<Answer<V>>, Place, Option<Served<V>>, u64),
+    Follow(Participant<Answer<V>>, Place<&'e Limits>, Option<Served<V>>, u64),
     Done(Answer<V>),
     Refused(Refusal),
     Circle,

@@ -16,7 +16,7 @@ use super::{After, Ask, Claim, Engine, Judgement, Reason, Served, Ticket};
 use crate::answer::KeyFlight;
 use crate::flight::{Circle, Join, Phase};
 use crate::freshness::{Deadlines, Freshness, Generation, NEVER};
-use crate::guard::{Attempt, Priority, Refusal};
+use crate::guard::{Attempt, Limits, Priority, Refusal};
 use crate::node::{self, Extra, Initial, Node};
 use crate::table::reclaim::Guard;
 use crate::table::word::Policy;
@@ -24,9 +24,9 @@ use crate::table::{Commit, Found, Owned, Probe, Vacant};
 use crate::tags::Stamps;
 
 /// What a caller asks for, and how to make the key its own.
-struct Wanted<'c, K> {
+struct Wanted<'w, K> {
     ask: Ask,
-    own: &'c dyn Fn() -> K,
+    own: &'w dyn Fn() -> K,
 }
 
 /// An entry that a claim found.
@@ -68,7 +68,7 @@ where
         key: &Q,
         ask: Ask,
         own: &dyn Fn(&Q) -> K,
-    ) -> Claim<K, V>
+    ) -> Claim<'_, K, V>
     where
         Q: Equivalent<K> + ?Sized,
         V: Clone + Send + Sync + 'static,
@@ -97,14 +97,14 @@ where
     }
 
     /// About a key that is not there. `None`: look again.
-    fn claim_vacant<'e>(
-        &'e self,
+    fn claim_vacant<'e, 'c: 'e>(
+        &'c self,
         hash: u64,
         vacant: &Vacant<'e>,
         wanted: &Wanted<'_, K>,
         guard: &'e Guard,
         after: &mut After<'_, K, V, S>,
-    ) -> Option<Claim<K, V>>
+    ) -> Option<Claim<'c, K, V>>
     where
         V: Send + Sync + 'static,
     {
@@ -127,14 +127,14 @@ where
     }
 
     /// About a key that is there, in whatever state. `None`: look again.
-    fn claim_found<'e>(
-        &'e self,
+    fn claim_found<'e, 'c: 'e>(
+        &'c self,
         hash: u64,
         found: Found<'e, Node<K, V>>,
         wanted: &Wanted<'_, K>,
         guard: &'e Guard,
         after: &mut After<'_, K, V, S>,
-    ) -> Option<Claim<K, V>>
+    ) -> Option<Claim<'c, K, V>>
     where
         V: Clone + Send + Sync + 'static,
     {
@@ -203,12 +203,12 @@ where
     }
 
     /// About a key that has a live value. `None`: look again.
-    fn claim_live<'e>(
-        &'e self,
+    fn claim_live<'e, 'c: 'e>(
+        &'c self,
         sight: &Sight<'e, K, V>,
         wanted: &Wanted<'_, K>,
         guard: &'e Guard,
-    ) -> Option<Claim<K, V>>
+    ) -> Option<Claim<'c, K, V>>
     where
         V: Clone + Send + Sync + 'static,
     {
@@ -254,12 +254,12 @@ where
 
     /// About a value that may stand in for an error, while it is being loaded: nobody with good data at
     /// hand waits for an origin that may hang.
-    fn follow_or_serve(
-        &self,
+    fn follow_or_serve<'c>(
+        &'c self,
         flight: &Arc<KeyFlight<V>>,
         served: Served<V>,
         now: u64,
-    ) -> Option<Claim<K, V>>
+    ) -> Option<Claim<'c, K, V>>
     where
         V: Clone + Send + Sync + 'static,
     {
@@ -325,13 +325,13 @@ where
     }
 
     /// About a key that has no live value and no load. `None`: look again.
-    fn claim_dead<'e>(
-        &'e self,
+    fn claim_dead<'e, 'c: 'e>(
+        &'c self,
         sight: &Sight<'e, K, V>,
         wanted: &Wanted<'_, K>,
         guard: &'e Guard,
         after: &mut After<'_, K, V, S>,
-    ) -> Option<Claim<K, V>> {
+    ) -> Option<Claim<'c, K, V>> {
         let Sight { found, judgement, now, .. } = sight;
         let Ask { priority, refresh } = wanted.ask;
         let last = if judgement.invalid { None } else { self.last_attempt(judgement) };
@@ -358,7 +358,11 @@ where
         Some(Claim::Lead(ticket, mine, None))
     }
 
-    fn follow(&self, flight: &Arc<KeyFlight<V>>, stale: Option<Served<V>>) -> Option<Claim<K, V>>
+    fn follow<'c>(
+        &'c self,
+        flight: &Arc<KeyFlight<V>>,
+        stale: Option<Served<V>>,
+    ) -> Option<Claim<'c, K, V>>
     where
         V: Clone + Send + Sync + 'static,
     {
@@ -374,7 +378,7 @@ where
         if let Err(Circle) = participant.check_circle() {
             return Some(Claim::Circle);
         }
-        Some(match (self.limits.wait(), stale) {
+        Some(match (Limits::place(&*self.limits), stale) {
             (Ok(place), stale) => Claim::Follow(participant, place, stale, joined_at),
             (Err(refusal), Some(served)) => Claim::Stale(served, Some(refusal)),
             (Err(refusal), None) => Claim::Refused(refusal),

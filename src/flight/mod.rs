@@ -301,7 +301,7 @@ impl<T: Send + Sync + 'static> Flight<T> {
 
     /// While it lives, what this thread runs is this flight's loader.
     pub(crate) fn leading(self: &Arc<Self>) -> Leading {
-        Leading::new(Arc::clone(self) as Arc<dyn Leads>)
+        Leading::new(self)
     }
 
     /// Runs a blocking loader as this flight's.
@@ -310,7 +310,8 @@ impl<T: Send + Sync + 'static> Flight<T> {
         self.within(load)
     }
 
-    fn within<R>(&self, run: impl FnOnce() -> R) -> R {
+    /// Runs something in the load's span.
+    pub(crate) fn within<R>(&self, run: impl FnOnce() -> R) -> R {
         match self.span.get() {
             Some(span) => span.within(run),
             None => run(),

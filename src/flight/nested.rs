@@ -37,27 +37,38 @@ thread_local! {
 /// While it lives, the thread is running the loader of a flight; what it was running before waits for
 /// that.
 #[derive(Debug)]
-pub(crate) struct Leading(Option<Note>);
+pub(crate) struct Leading {
+    /// Not if the thread was running that very loader.
+    listed: bool,
+    note: Option<Note>,
+}
 
 impl Leading {
-    pub(super) fn new(flight: Arc<dyn Leads>) -> Leading {
+    pub(super) fn new<F: Leads + 'static>(flight: &Arc<F>) -> Leading {
         // A thread that is being torn down nests nothing any more.
-        let note = LEADING.try_with(|leading| {
+        let leading = LEADING.try_with(|leading| {
             let mut leading = leading.borrow_mut();
-            let outer = leading.last().filter(|outer| !is(outer, &flight));
+            let outer = leading.last();
+            if outer.is_some_and(|outer| Arc::as_ptr(outer).addr() == Arc::as_ptr(flight).addr()) {
+                return Leading { listed: false, note: None };
+            }
+            let flight: Arc<dyn Leads> = Arc::clone(flight) as _;
             let note = outer.map(|outer| Note::new(outer, &flight));
             leading.push(flight);
-            note
+            Leading { listed: true, note }
         });
-        Leading(note.ok().flatten())
+        leading.unwrap_or(Leading { listed: false, note: None })
     }
 }
 
 impl Drop for Leading {
     fn drop(&mut self) {
+        if !self.listed {
+            return;
+        }
         let ended = LEADING.try_with(|leading| leading.borrow_mut().pop());
         // Perhaps the last reference to a flight: dropped when the thread's list is free again.
-        drop((ended, self.0.take()));
+        drop((ended, self.note.take()));
     }
 }
 

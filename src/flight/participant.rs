@@ -30,8 +30,6 @@ pub(crate) struct Participant<T> {
     seat: Option<Seat>,
     /// In a box: only loads inside loads have one.
     note: Option<Box<Note>>,
-    /// The time that it waits is the load's own.
-    of_load: bool,
 }
 
 /// How waiting ended without an answer.
@@ -45,7 +43,7 @@ pub(crate) enum Unanswered {
 
 impl<T> Participant<T> {
     pub(super) fn new(flight: Arc<Flight<T>>) -> Participant<T> {
-        Participant { flight, seat: None, note: None, of_load: false }
+        Participant { flight, seat: None, note: None }
     }
 }
 
@@ -63,11 +61,6 @@ impl<T: Clone + Send + Sync + 'static> Participant<T> {
         Ok(())
     }
 
-    /// Says whether the time that the participant waits is the load's own.
-    pub(crate) fn set_of_load(&mut self, of_load: bool) {
-        self.of_load = of_load;
-    }
-
     fn look(&self) -> Option<Result<T, Unanswered>> {
         match self.flight.word.phase() {
             Phase::Running => None,
@@ -76,14 +69,16 @@ impl<T: Clone + Send + Sync + 'static> Participant<T> {
         }
     }
 
-    /// The time is up. If it is the load's own, the load is to find that out, lest it end as one that
-    /// nobody wanted.
     fn late(&self) -> Result<T, Unanswered> {
-        if self.of_load {
-            self.flight.make_due();
-            self.flight.drive();
-        }
         self.look().unwrap_or(Err(Unanswered::TimedOut))
+    }
+
+    /// The time that is up is the load's own: the load is to find that out, lest it end as one that nobody
+    /// wanted.
+    pub(crate) fn load_is_late(&self) -> Result<T, Unanswered> {
+        self.flight.make_due();
+        self.flight.drive();
+        self.late()
     }
 
     fn sit(&mut self, waker: &Waker) {

@@ -12,6 +12,7 @@
 //! | G5 | a word of the breaker that carries an era is written | it is loaded | that the breaker's word has come to that era |
 //! | G6 | a permit or a token is taken, or a probe's pause begins, after the load has claimed its key | `look` finds none left | the claim |
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,8 +23,8 @@ use super::attempt::{Attempt, Backoff, BackoffSettings};
 use super::breaker::{Breaker, BreakerOptions, Pass};
 use super::counts::{Counters, GuardCounts};
 use super::millis_up;
-use super::permit::{Classified, Permit, Place};
-use super::pool::{Full, Pool};
+use super::permit::{Admission, Classified, Permit, Place};
+use super::pool::{Full, Pool, Taken};
 use super::rate::{Bucket, Rate};
 use super::refusal::{Priority, Refusal};
 
@@ -95,8 +96,8 @@ impl Limits {
     /// Counts by thread: `stripe` is the calling thread's. Without it, all threads share one line.
     pub(crate) fn counted_by(settings: &LimitSettings, stripe: fn() -> Stripe) -> Limits {
         Limits {
-            permits: Pool::new(settings.max_in_flight, settings.background_share),
-            places: Pool::new(settings.max_waiters, 1.0),
+            permits: Pool::new(settings.max_in_flight, settings.background_share, stripe),
+            places: Pool::new(settings.max_waiters, 1.0, stripe),
             rate: Bucket::new(settings.rate),
             breaker: Breaker::new(settings.breaker),
             min_retry_interval: AtomicU64::new(millis_up(settings.min_retry_interval)),
@@ -213,26 +214,30 @@ impl Limits {
 impl Limits {
     /// Lets a load start, or says why not: breaker, rate, permit. The permit is given back by drop.
     pub(crate) fn admit(self: &Arc<Self>, priority: Priority, now: u64) -> Result<Permit, Refusal> {
-        let pass = match self.enter(priority, now) {
-            Ok(pass) => pass,
+        self.admission(priority, now).map(|admission| Permit::new(Arc::clone(self), admission))
+    }
+
+    /// As [`admit`](Self::admit), for who makes a permit of it later.
+    pub(crate) fn admission(&self, priority: Priority, now: u64) -> Result<Admission, Refusal> {
+        let (pass, taken) = match self.enter(priority, now) {
+            Ok(entered) => entered,
             Err(refusal) => {
                 self.refuse_or_observe(refusal)?;
-                self.permits.take_regardless(priority);
                 // The breaker would not have seen this call.
-                Pass::UNWATCHED
+                (Pass::UNWATCHED, self.permits.take_regardless(priority))
             }
         };
         self.counters.admitted(priority);
-        Ok(Permit::new(self, priority, now, pass))
+        Ok(Admission::new(taken, now, pass))
     }
 
-    fn enter(&self, priority: Priority, now: u64) -> Result<Pass, Refusal> {
+    fn enter(&self, priority: Priority, now: u64) -> Result<(Pass, Taken), Refusal> {
         loop {
             let pass = self.breaker.enter(now).map_err(breaker_open)?;
             match self.enter_behind_breaker(pass, priority, now) {
-                Ok(true) => return Ok(pass),
+                Ok(Some(taken)) => return Ok((pass, taken)),
                 // The breaker has changed meanwhile: ask it again.
-                Ok(false) => {}
+                Ok(None) => {}
                 Err(refusal) => {
                     self.breaker.leave(pass);
                     return Err(refusal);
@@ -241,26 +246,26 @@ impl Limits {
         }
     }
 
-    /// Returns false, having taken nothing, if the pass is out of date.
+    /// Returns `None`, having taken nothing, if the pass is out of date.
     fn enter_behind_breaker(
         &self,
         pass: Pass,
         priority: Priority,
         now: u64,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<Option<Taken>, Refusal> {
         // The token is taken last, so that it need not be given back.
         self.rate.look(now).map_err(rate)?;
-        self.permits.take(priority).map_err(in_flight)?;
+        let taken = self.permits.take(priority).map_err(in_flight)?;
         // This permit may be that of a call whose failure has just opened the breaker.
         if !self.breaker.is_current(pass) {
-            self.permits.give_back(priority);
-            return Ok(false);
+            self.permits.give_back(taken);
+            return Ok(None);
         }
         if let Err(left) = self.rate.take(now) {
-            self.permits.give_back(priority);
+            self.permits.give_back(taken);
             return Err(rate(left));
         }
-        Ok(true)
+        Ok(Some(taken))
     }
 
     /// Looks whether a load would be refused now; takes nothing, and counts nothing: a caller that refuses
@@ -282,14 +287,20 @@ impl Limits {
 
     /// Takes a place among the waiters of all flights. It is given back by drop.
     pub(crate) fn wait(self: &Arc<Self>) -> Result<Place, Refusal> {
-        if let Err(Full::All(limit) | Full::Background(limit)) =
-            self.places.take(Priority::Foreground)
-        {
-            self.refuse_or_observe(Refusal::Waiters { limit })?;
-            self.places.take_regardless(Priority::Foreground);
-        }
-        self.counters.waiter_admitted();
-        Ok(Place::new(self))
+        Self::place(Arc::clone(self))
+    }
+
+    /// As [`wait`](Self::wait), of limits that are borrowed or owned.
+    pub(crate) fn place<L: Deref<Target = Limits>>(limits: L) -> Result<Place<L>, Refusal> {
+        let taken = match limits.places.take(Priority::Foreground) {
+            Ok(taken) => taken,
+            Err(Full::All(limit) | Full::Background(limit)) => {
+                limits.refuse_or_observe(Refusal::Waiters { limit })?;
+                limits.places.take_regardless(Priority::Foreground)
+            }
+        };
+        limits.counters.waiter_admitted();
+        Ok(Place::new(limits, taken))
     }
 
     /// Returns the time left if it is too early for another attempt. Only looks, so that serving a stale
@@ -362,12 +373,12 @@ impl Limits {
         self.breaker.leave(pass);
     }
 
-    pub(super) fn give_permit_back(&self, priority: Priority) {
-        self.permits.give_back(priority);
+    pub(super) fn give_permit_back(&self, permit: Taken) {
+        self.permits.give_back(permit);
     }
 
-    pub(super) fn give_place_back(&self) {
-        self.places.give_back(Priority::Foreground);
+    pub(super) fn give_place_back(&self, place: Taken) {
+        self.places.give_back(place);
     }
 }
 

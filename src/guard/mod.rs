@@ -40,8 +40,7 @@ pub use self::limits::Limits;
 pub use self::origin::{
     Acquired, Follower, Lead, LeadEnd, OriginGuard, OriginGuardBuilder, OriginResult,
 };
-pub(crate) use self::permit::Classified;
-pub use self::permit::{Permit, Place};
+pub(crate) use self::permit::{Admission, Classified, Permit, Place};
 pub use self::rate::Rate;
 pub use self::refusal::{Priority, Refusal};
 

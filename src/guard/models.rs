@@ -121,6 +121,38 @@ fn loom_guard_nothing_starts_after_a_limit_was_lowered() {
     });
 }
 
+/// Who is refused for a permit that was taken while there was no limit sees what came before that, as its
+/// load's claim; and who gets it after that call, what the call did.
+#[test]
+fn loom_guard_what_was_taken_without_a_limit_counts_under_one() {
+    model(|| {
+        let limits = limits(LimitSettings::default());
+        let (claimed, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let other = {
+            let (claimed, ended) = (Arc::clone(&claimed), Arc::clone(&ended));
+            spawn(&limits, move |limits| {
+                claimed.store(1, Relaxed);
+                let Some(permit) = admit(limits, 0) else { return };
+                ended.store(1, Relaxed);
+                drop(permit);
+            })
+        };
+        limits.set_max_in_flight(1);
+        let before = limits.in_flight();
+        match limits.admit(Priority::Foreground, 0) {
+            Ok(_permit) if before == 1 => assert_eq!(ended.load(Relaxed), 1, "it runs still"),
+            Ok(_permit) => {}
+            Err(refusal) => {
+                assert_eq!(refusal, Refusal::InFlight { limit: 1 });
+                assert_eq!(claimed.load(Relaxed), 1, "for nothing");
+            }
+        }
+        other.join().unwrap();
+        assert_eq!(limits.in_flight(), 0);
+        assert_eq!([0, 0].map(|now| admit(&limits, now)).iter().flatten().count(), 1);
+    });
+}
+
 /// The call that opens the breaker gives its permit to nobody.
 #[test]
 fn loom_guard_the_permit_of_the_call_that_opened_admits_nobody() {

@@ -12,15 +12,16 @@ use std::task::Poll;
 use equivalent::Equivalent;
 
 use super::core::Core;
-use super::lead::{End, Lead};
+use super::end::End;
+use super::lead::Lead;
 use super::loader::{IntoLoad, Load};
 use super::outcome::{LoadError, Outcome, Source};
 use super::request::{Failed, Follower, LoadRequest, Step};
 use crate::engine::Served;
 use crate::flight::{Leading, message};
 
-type Leads<K, V, S> = Vec<(usize, Lead<K, V, S>, Option<Served<V>>)>;
-type Follows<V> = Vec<(usize, Follower<V>)>;
+type Leads<'c, K, V, S> = Vec<(usize, Lead<'c, K, V, S>, Option<Served<V>>)>;
+type Follows<'c, V> = Vec<(usize, Follower<'c, V>)>;
 type Told<V> = Result<Outcome<V>, Failed>;
 
 /// A call for many keys, between two rounds.
@@ -45,7 +46,7 @@ where
     }
 
     /// Claims what nobody is loading, and joins the rest.
-    fn claim(&mut self) -> (Leads<K, V, S>, Follows<V>) {
+    fn claim(&mut self) -> (Leads<'c, K, V, S>, Follows<'c, V>) {
         let (mut leads, mut follows) = (Vec::new(), Vec::new());
         for (place, request) in self.requests.iter().enumerate() {
             if self.told[place].is_some() {
@@ -61,7 +62,7 @@ where
     }
 
     /// Answers the loads of a batch.
-    fn end(&mut self, leads: Leads<K, V, S>, mut end: impl FnMut(&K) -> End<V>) {
+    fn end(&mut self, leads: Leads<'c, K, V, S>, mut end: impl FnMut(&K) -> End<V>) {
         let mut panic = None;
         for (place, lead, stale) in leads {
             let end = end(lead.key());
@@ -73,7 +74,7 @@ where
         }
     }
 
-    fn end_batch<E>(&mut self, leads: Leads<K, V, S>, batch: Result<HashMap<K, Load<V>>, E>)
+    fn end_batch<E>(&mut self, leads: Leads<'c, K, V, S>, batch: Result<HashMap<K, Load<V>>, E>)
     where
         E: Send + Sync + 'static,
     {
@@ -114,13 +115,13 @@ where
 }
 
 fn keys_of<K: Hash + Eq + Clone, V: Clone + Send + Sync + 'static, S: BuildHasher>(
-    leads: &Leads<K, V, S>,
+    leads: &Leads<'_, K, V, S>,
 ) -> Vec<K> {
     leads.iter().map(|(_, lead, _)| lead.key().clone()).collect()
 }
 
 fn leading<K: Hash + Eq + Clone, V: Clone + Send + Sync + 'static, S: BuildHasher>(
-    leads: &Leads<K, V, S>,
+    leads: &Leads<'_, K, V, S>,
 ) -> Vec<Leading> {
     leads.iter().map(|(_, lead, _)| lead.flight().leading()).collect()
 }
@@ -160,7 +161,7 @@ where
         for (place, mut follower) in follows {
             let request = &bulk.requests[place];
             let end = request.wait_blocking(&mut follower, bulk.until);
-            bulk.told[place] = request.told(follower, end);
+            bulk.told[place] = request.told(follower, bulk.until, end);
         }
     }
     bulk.finish()
@@ -198,7 +199,7 @@ where
         for (place, mut follower) in follows {
             let request = &bulk.requests[place];
             let end = request.wait_async(&mut follower, bulk.until).await;
-            bulk.told[place] = request.told(follower, end);
+            bulk.told[place] = request.told(follower, bulk.until, end);
         }
     }
     bulk.finish()
@@ -206,7 +207,7 @@ where
 
 /// Runs the batch loader as that of all these loads. Catches its panic.
 async fn load_batch<K, V, S, F, I, L, E>(
-    leads: &Leads<K, V, S>,
+    leads: &Leads<'_, K, V, S>,
     load: &mut impl FnMut(Vec<K>) -> F,
 ) -> std::thread::Result<Result<HashMap<K, Load<V>>, E>>
 where

@@ -10,7 +10,8 @@ use std::task::Poll;
 
 use equivalent::Equivalent;
 
-use super::lead::{End, Lead};
+use super::end::End;
+use super::lead::Lead;
 use super::loader::{IntoLoad, LoadContext};
 use super::outcome::{Outcome, Source, WhyStale};
 use super::request::{Failed, LoadRequest};
@@ -28,16 +29,16 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     /// Whether a load is one that the cache's own threads do.
-    pub(super) fn is_for_pool(&self, lead: &Lead<K, V, S>) -> bool {
+    pub(super) fn is_for_pool(&self, lead: &Lead<'_, K, V, S>) -> bool {
         self.core.loads.refresher.is_some() && lead.is_refresh()
     }
 
     /// Runs a refresh on the cache's own threads; what is stale is served meanwhile.
-    pub(super) fn in_pool(&self, lead: Lead<K, V, S>, served: Served<V>) -> Outcome<V> {
+    pub(super) fn in_pool(&self, lead: Lead<'_, K, V, S>, served: Served<V>) -> Outcome<V> {
         let outcome = self.stale(served, WhyStale::Refreshing);
         let Some(refresher) = &self.core.loads.refresher else { return outcome };
         self.core.report.refreshes();
-        let refresher = Arc::clone(refresher);
+        let (refresher, lead) = (Arc::clone(refresher), lead.into_owned());
         let job = Box::new(move || {
             let (flight, context) = (Arc::clone(lead.flight()), lead.context());
             let loaded = catch_unwind(AssertUnwindSafe(|| flight.lead(|| refresher(context))));
@@ -54,7 +55,7 @@ where
 
     pub(super) fn lead_blocking<R>(
         &self,
-        lead: Lead<K, V, S>,
+        lead: Lead<'_, K, V, S>,
         stale: Option<Served<V>>,
         load: impl FnOnce(LoadContext<K, V>) -> R,
     ) -> Result<Outcome<V>, Failed>
@@ -62,9 +63,11 @@ where
         R: IntoLoad<V>,
         R::Error: Clone + Send + Sync + 'static,
     {
-        let (flight, context) = (Arc::clone(lead.flight()), lead.context());
-        let loaded = catch_unwind(AssertUnwindSafe(|| flight.lead(|| load(context).into_load())));
-        let end = match loaded {
+        // Until all is done: what the user's code asks for while the load is answered, it asks this load.
+        let _leading = lead.flight().leading();
+        let context = lead.context();
+        let load = || load(context).into_load();
+        let end = match catch_unwind(AssertUnwindSafe(|| lead.flight().within(load))) {
             Ok(Ok(load)) => End::Loaded(load),
             Ok(Err(error)) => End::Failed(Arc::new(error)),
             Err(panic) => {
@@ -79,7 +82,7 @@ where
     /// the load goes on without the caller.
     pub(super) fn launch<F, R>(
         &self,
-        lead: Lead<K, V, S>,
+        lead: Lead<'_, K, V, S>,
         stale: Option<Served<V>>,
         load: impl FnOnce(LoadContext<K, V>) -> F,
     ) -> Result<(Participant<Answer<V>>, Option<Box<Served<V>>>), Result<Outcome<V>, Failed>>
@@ -98,7 +101,7 @@ where
             }
         };
         let mut participant = Arc::clone(&flight).first();
-        flight.install(Box::pin(drive(lead, future, self.load_deadline())));
+        flight.install(Box::pin(drive(lead.into_owned(), future, self.load_deadline())));
         let loads = &self.core.loads;
         match (&loads.spawner, stale) {
             (Some(spawner), Some(served)) if refresh => {
@@ -149,7 +152,7 @@ where
 
     pub(super) async fn lead_local<F, R>(
         &self,
-        lead: Lead<K, V, S>,
+        lead: Lead<'_, K, V, S>,
         stale: Option<Served<V>>,
         until: u64,
         load: impl FnOnce(LoadContext<K, V>) -> F,
@@ -210,7 +213,7 @@ async fn attend<V: Clone + Send + Sync + 'static>(mut participant: Participant<A
 }
 
 /// A shared load: the loader's future, and what is done with its result.
-async fn drive<F, R, K, V, S>(lead: Lead<K, V, S>, future: F, mut deadline: Alarm)
+async fn drive<F, R, K, V, S>(lead: Lead<'static, K, V, S>, future: F, mut deadline: Alarm)
 where
     F: Future<Output = R> + Send,
     R: IntoLoad<V>,

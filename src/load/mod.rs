@@ -9,6 +9,7 @@
 pub(crate) mod bulk;
 mod core;
 mod drive;
+mod end;
 mod lead;
 mod loader;
 mod outcome;
@@ -22,7 +23,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub(crate) use self::core::Core;
-pub(crate) use self::lead::AnyError;
+pub(crate) use self::end::AnyError;
 pub use self::loader::{IntoLoad, Load, LoadContext, Reason};
 pub use self::outcome::{ErrorClass, LoadError, Outcome, Source, WhyStale};
 use self::refresh::Pool;

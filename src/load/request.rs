@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use equivalent::Equivalent;
@@ -18,7 +19,7 @@ use crate::clock::{Alarm, millis};
 use crate::engine::{Ask, Claim, Count, Served, View};
 use crate::flight::{Participant, Unanswered};
 use crate::freshness::{Freshness, NEVER, ORIGIN};
-use crate::guard::{Place, Priority};
+use crate::guard::{Limits, Place, Priority};
 use crate::table::reclaim;
 use crate::trace::Span;
 
@@ -44,8 +45,8 @@ pub struct LoadRequest<'c, Q: ?Sized, K, V, S = ahash::RandomState> {
     pub(super) core: &'c Arc<Core<K, V, S>>,
     key: &'c Q,
     ask: Ask,
-    /// Milliseconds; the cache's default if there is none.
-    timeout: Option<u64>,
+    /// Milliseconds.
+    timeout: u64,
 }
 
 impl<Q: ?Sized, K, V, S> fmt::Debug for LoadRequest<'_, Q, K, V, S> {
@@ -55,15 +56,15 @@ impl<Q: ?Sized, K, V, S> fmt::Debug for LoadRequest<'_, Q, K, V, S> {
 }
 
 /// What a caller has to do next.
-pub(super) enum Step<K, V, S>
+pub(super) enum Step<'c, K, V, S>
 where
     K: Hash + Eq + Clone,
     V: Clone + Send + Sync + 'static,
     S: BuildHasher,
 {
     Done(Result<Outcome<V>, Failed>),
-    Lead(Lead<K, V, S>, Option<Served<V>>),
-    Follow(Follower<V>),
+    Lead(Lead<'c, K, V, S>, Option<Served<V>>),
+    Follow(Follower<'c, V>),
 }
 
 /// An error of a caller, before it has its type.
@@ -82,17 +83,31 @@ impl Failed {
 }
 
 /// One who waits for another caller's load.
-pub(super) struct Follower<V> {
+pub(super) struct Follower<'c, V> {
     participant: Participant<Answer<V>>,
-    place: Place,
+    place: Place<&'c Limits>,
     /// In a box, as few have one.
     stale: Option<Box<Served<V>>>,
     /// How many invalidations of tags there had been.
     joined_at: u64,
+    /// Of a task.
+    alarm: Alarm,
     span: Span,
 }
 
+impl<V: Clone + Send + Sync + 'static> Follower<'_, V> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Answer<V>, Unanswered>> {
+        self.participant.poll(cx, &mut self.alarm)
+    }
+}
+
 type Told<V> = Option<Result<Outcome<V>, Failed>>;
+
+fn typed<V, E: Clone + 'static>(
+    told: Result<Outcome<V>, Failed>,
+) -> Result<Outcome<V>, LoadError<E>> {
+    told.map_err(|failed| failed.typed())
+}
 
 impl<'c, Q, K, V, S> LoadRequest<'c, Q, K, V, S>
 where
@@ -103,14 +118,14 @@ where
 {
     pub(crate) fn new(core: &'c Arc<Core<K, V, S>>, key: &'c Q) -> Self {
         let ask = Ask { priority: Priority::Foreground, refresh: false };
-        LoadRequest { core, key, ask, timeout: None }
+        LoadRequest { core, key, ask, timeout: core.loads.wait_timeout }
     }
 
     /// How long this caller waits at most, for its own or another caller's load; the cache's
     /// [`wait_timeout`](crate::Builder::wait_timeout) by default. A blocking loader of its own is not cut
     /// short.
     pub fn timeout(mut self, patience: Duration) -> Self {
-        self.timeout = Some(millis(patience));
+        self.timeout = millis(patience);
         self
     }
 
@@ -186,13 +201,13 @@ where
                 Step::Lead(lead, stale) => break self.lead_blocking(lead, stale, load),
                 Step::Follow(mut follower) => {
                     let end = self.wait_blocking(&mut follower, until);
-                    if let Some(told) = self.told(follower, end) {
+                    if let Some(told) = self.told(follower, until, end) {
                         break told;
                     }
                 }
             }
         };
-        done.map_err(|failed| failed.typed())
+        typed(done)
     }
 
     /// As [`run`](Self::run), for a loader that is a future.
@@ -208,40 +223,60 @@ where
     ///
     /// # Errors
     /// As [`run`](Self::run); a panic of the loader is [`LoadError::Panicked`] here too.
-    pub async fn run_async<F, R>(
+    pub fn run_async<F, R>(
         self,
         load: impl FnOnce(LoadContext<K, V>) -> F,
-    ) -> Result<Outcome<V>, LoadError<R::Error>>
+    ) -> impl Future<Output = Result<Outcome<V>, LoadError<R::Error>>>
     where
         F: Future<Output = R> + Send + 'static,
         R: IntoLoad<V> + 'static,
         R::Error: Clone + Send + Sync + 'static,
     {
-        let hash = self.hash();
-        if let Some(outcome) = self.hit(hash) {
-            return Ok(outcome);
-        }
-        let until = self.until();
-        // No step outlives its statement: what lives across an await is in every waiting task.
-        let (mut participant, stale) = loop {
-            let mut follower = match self.begin(hash) {
-                Step::Done(done) => return done.map_err(|failed| failed.typed()),
-                Step::Lead(lead, stale) => match self.launch(lead, stale, load) {
-                    Ok(launched) => break launched,
-                    Err(done) => return done.map_err(|failed| failed.typed()),
-                },
-                Step::Follow(follower) => follower,
-            };
-            let mut alarm = self.alarm(self.deadline(&mut follower, until));
-            let end = poll_fn(|cx| follower.participant.poll(cx, &mut alarm)).await;
-            if let Some(told) = self.told(follower, end) {
-                return told.map_err(|failed| failed.typed());
+        self.run_async_then(load, |told| told)
+    }
+
+    /// As [`run_async`](Self::run_async), and then `then`: in one future, since each further one would keep
+    /// what it was given a second time, in every task that waits.
+    #[expect(clippy::manual_async_fn, reason = "so would an `async fn`")]
+    pub(crate) fn run_async_then<F, R, T>(
+        self,
+        load: impl FnOnce(LoadContext<K, V>) -> F,
+        then: impl FnOnce(Result<Outcome<V>, LoadError<R::Error>>) -> T,
+    ) -> impl Future<Output = T>
+    where
+        F: Future<Output = R> + Send + 'static,
+        R: IntoLoad<V> + 'static,
+        R::Error: Clone + Send + Sync + 'static,
+    {
+        async move {
+            let mut hash = self.hash();
+            if let Some(outcome) = self.hit(hash) {
+                return then(Ok(outcome));
             }
-        };
-        let mut alarm = self.alarm(until);
-        let end = poll_fn(|cx| participant.poll(cx, &mut alarm)).await;
-        drop(participant);
-        self.told_of_own(end, stale).map_err(|failed| failed.typed())
+            let until = self.until();
+            // No step outlives its statement: what lives across an await is in every waiting task.
+            let (mut participant, stale) = loop {
+                let mut follower = match self.begin(hash) {
+                    Step::Done(done) => return then(typed(done)),
+                    Step::Lead(lead, stale) => match self.launch(lead, stale, load) {
+                        Ok(launched) => break launched,
+                        Err(done) => return then(typed(done)),
+                    },
+                    Step::Follow(follower) => follower,
+                };
+                follower.alarm = self.alarm(self.deadline(&follower, until));
+                let end = poll_fn(|cx| follower.poll(cx)).await;
+                if let Some(told) = self.told(follower, until, end) {
+                    return then(typed(told));
+                }
+                // Not kept meanwhile.
+                hash = self.hash();
+            };
+            let mut alarm = self.alarm(until);
+            let end = poll_fn(|cx| participant.poll(cx, &mut alarm)).await;
+            drop(participant);
+            then(typed(self.told_of_own(end, stale)))
+        }
     }
 
     /// As [`run_async`](Self::run_async), for a loader that borrows or is not `Send`.
@@ -277,13 +312,13 @@ where
                 }
                 Step::Follow(mut follower) => {
                     let end = self.wait_async(&mut follower, until).await;
-                    if let Some(told) = self.told(follower, end) {
+                    if let Some(told) = self.told(follower, until, end) {
                         break told;
                     }
                 }
             }
         };
-        done.map_err(|failed| failed.typed())
+        typed(done)
     }
 
     pub(super) fn hash(&self) -> u64 {
@@ -309,7 +344,7 @@ where
 
     /// When this caller's time is up, on its clock.
     pub(super) fn until(&self) -> u64 {
-        match self.timeout.unwrap_or(self.core.loads.wait_timeout) {
+        match self.timeout {
             NEVER => NEVER,
             timeout => self.core.engine.clock().millis().saturating_add(timeout),
         }
@@ -317,8 +352,9 @@ where
 
     /// Finds out what to do, and takes what it needs: a claim with a permit, or a place among those who
     /// wait.
-    pub(super) fn begin(&self, hash: u64) -> Step<K, V, S> {
-        let engine = &self.core.engine;
+    pub(super) fn begin(&self, hash: u64) -> Step<'c, K, V, S> {
+        let core: &'c Arc<_> = self.core;
+        let engine = &core.engine;
         if let Some(screen) = &engine.screen {
             match screen.check(&self.key.to_owned()) {
                 bloom::Answer::Absent => {
@@ -346,17 +382,18 @@ where
                 let stale = stale.filter(|served| self.may_cover(served));
                 let span = Span::wait(participant.flight().span().get());
                 let stale = stale.map(Box::new);
-                Step::Follow(Follower { participant, place, stale, joined_at, span })
+                let alarm = Alarm::never();
+                Step::Follow(Follower { participant, place, stale, joined_at, alarm, span })
             }
             Claim::Lead(ticket, key, stale) => {
                 // Nothing of the user's runs between the claim and this.
-                let lead = Lead::new(self.core, hash, key, ticket);
-                let lead = lead.with_previous(stale.as_ref());
+                let mut lead = Lead::new(core, hash, key, ticket);
+                lead.note_previous(stale.as_ref());
                 let stale = stale.filter(|served| self.may_cover(served));
                 let priority =
                     if lead.is_refresh() { Priority::Background } else { self.ask.priority };
                 match lead.admit(priority) {
-                    Ok(lead) => Step::Lead(lead, stale),
+                    Ok(()) => Step::Lead(lead, stale),
                     Err(refusal) => Step::Done(self.answered(
                         Err(Failure::Refused(refusal)),
                         Source::Loaded,
@@ -408,24 +445,35 @@ where
     }
 
     /// When a follower stops waiting: its own time, or the load's, whichever is up first.
-    fn deadline(&self, follower: &mut Follower<V>, until: u64) -> u64 {
-        let started = follower.participant.flight().started();
-        let load = match self.core.loads.load_timeout {
+    fn deadline(&self, follower: &Follower<'_, V>, until: u64) -> u64 {
+        until.min(self.end_of_load(&follower.participant))
+    }
+
+    /// When the load that a participant waits for has taken as long as it may.
+    fn end_of_load(&self, participant: &Participant<Answer<V>>) -> u64 {
+        match self.core.loads.load_timeout {
             NEVER => NEVER,
-            timeout => started.saturating_sub(ORIGIN).saturating_add(timeout),
-        };
-        follower.participant.set_of_load(load <= until && load != NEVER);
-        until.min(load)
+            timeout => {
+                participant.flight().started().saturating_sub(ORIGIN).saturating_add(timeout)
+            }
+        }
     }
 
     /// What became of waiting. `None`: the load ended without an answer, and this caller tries itself.
     pub(super) fn told(
         &self,
-        follower: Follower<V>,
-        end: Result<Answer<V>, Unanswered>,
+        follower: Follower<'_, V>,
+        until: u64,
+        mut end: Result<Answer<V>, Unanswered>,
     ) -> Told<V> {
         let Follower { participant, place, stale, joined_at, .. } = follower;
         let stale = stale.map(|served| *served);
+        if matches!(end, Err(Unanswered::TimedOut)) {
+            let end_of_load = self.end_of_load(&participant);
+            if end_of_load <= until && end_of_load != NEVER {
+                end = participant.load_is_late();
+            }
+        }
         drop(participant);
         drop(place);
         match end {
@@ -445,7 +493,7 @@ where
 
     pub(super) fn wait_blocking(
         &self,
-        follower: &mut Follower<V>,
+        follower: &mut Follower<'_, V>,
         until: u64,
     ) -> Result<Answer<V>, Unanswered> {
         let deadline = self.deadline(follower, until);
@@ -456,11 +504,11 @@ where
 
     pub(super) async fn wait_async(
         &self,
-        follower: &mut Follower<V>,
+        follower: &mut Follower<'_, V>,
         until: u64,
     ) -> Result<Answer<V>, Unanswered> {
-        let mut alarm = self.alarm(self.deadline(follower, until));
-        poll_fn(|cx| follower.participant.poll(cx, &mut alarm)).await
+        follower.alarm = self.alarm(self.deadline(follower, until));
+        poll_fn(|cx| follower.poll(cx)).await
     }
 
     pub(super) fn alarm(&self, at: u64) -> Alarm {

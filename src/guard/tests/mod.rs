@@ -5,6 +5,7 @@ mod limits;
 mod rate;
 mod stalled;
 mod throttle;
+mod unlimited;
 
 use std::sync::{Arc, Barrier};
 use std::thread;
