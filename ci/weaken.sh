@@ -183,14 +183,14 @@ mutant 'moved: CAS Relaxed' table/grow.rs 1 \
 
 # Orderings of the state word.
 
-mutant 'state: load Relaxed' node.rs 1 \
+mutant 'state: load Relaxed' node/mod.rs 1 \
     'let raw = self.state.load(Acquire);' \
     'let raw = self.state.load(Relaxed);' \
     2 'survives: a block is plain memory, which loom does not watch' loom_two_marks loom_a_mark
 
-mutant 'state: CAS Relaxed' node.rs 1 \
-    'self.state.compare_exchange(old, new, AcqRel, Relaxed)' \
-    'self.state.compare_exchange(old, new, Relaxed, Relaxed)' \
+mutant 'state: CAS Relaxed' node/mod.rs 1 \
+    'self.state.compare_exchange(from.raw(), new, AcqRel, Relaxed)' \
+    'self.state.compare_exchange(from.raw(), new, Relaxed, Relaxed)' \
     2 'survives: a block is plain memory, which loom does not watch' loom_two_marks loom_a_mark
 
 # Orderings of flights.
@@ -262,7 +262,7 @@ mutant 'heed: of marked only a load' flight/mod.rs 1 \
 
 # What a load publishes.
 
-mutant 'fill: swap of the state Relaxed' node.rs 1 \
+mutant 'fill: swap of the state Relaxed' node/mod.rs 1 \
     'let old = self.state.swap(state.into_raw(), AcqRel);' \
     'let old = self.state.swap(state.into_raw(), Relaxed);' \
     2 fails loom_flight_what_is_published

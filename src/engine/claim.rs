@@ -1,5 +1,6 @@
 //! What a caller of get-or-load wants, and what it is told to do.
 
+use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,6 +69,13 @@ pub(crate) struct Ticket<V> {
     /// The attempt before this one.
     pub(crate) attempt: Option<Attempt>,
     pub(crate) reason: Reason,
+}
+
+impl<V> Ticket<V> {
+    /// Whether a flight is this one.
+    pub(super) fn is_of(&self, flight: Option<&KeyFlight<V>>) -> bool {
+        flight.is_some_and(|flight| ptr::eq(flight, Arc::as_ptr(&self.flight)))
+    }
 }
 
 impl<V> Drop for Ticket<V> {

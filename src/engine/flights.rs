@@ -21,7 +21,6 @@ use crate::node::{self, Extra, Initial, Node};
 use crate::table::reclaim::Guard;
 use crate::table::word::Policy;
 use crate::table::{Commit, Found, Owned, Probe, Vacant};
-use crate::tags::Stamps;
 
 /// What a caller asks for, and how to make the key its own.
 struct Wanted<'w, K> {
@@ -39,7 +38,7 @@ struct Sight<'e, K, V> {
     generation: Generation,
     now: u64,
     /// The flight that holds the key.
-    running: Option<&'e Arc<KeyFlight<V>>>,
+    running: Option<&'e KeyFlight<V>>,
 }
 
 impl<K, V> Sight<'_, K, V> {
@@ -146,8 +145,8 @@ where
         if absence && !wanted.ask.refresh {
             return Some(Claim::Absent);
         }
-        if let Some(flight) = sight.running {
-            return self.follow(flight, None);
+        if sight.running.is_some() {
+            return self.follow(&sight, None);
         }
         if !absence {
             return self.claim_dead(&sight, wanted, guard, after);
@@ -225,8 +224,8 @@ where
         if let Some(flight) = sight.running {
             return match reason {
                 Reason::Stale | Reason::Early => Some(Claim::Stale(served, None)),
-                Reason::StaleOnError => self.follow_or_serve(flight, served, now),
-                _ => self.follow(flight, Some(served)),
+                Reason::StaleOnError => self.follow_or_serve(sight, flight, served),
+                _ => self.follow(sight, Some(served)),
             };
         }
         let throttled = self
@@ -256,16 +255,16 @@ where
     /// hand waits for an origin that may hang.
     fn follow_or_serve<'c>(
         &'c self,
-        flight: &Arc<KeyFlight<V>>,
+        sight: &Sight<'_, K, V>,
+        flight: &KeyFlight<V>,
         served: Served<V>,
-        now: u64,
     ) -> Option<Claim<'c, K, V>>
     where
         V: Clone + Send + Sync + 'static,
     {
-        match self.limits.throttle(Attempt::begin(None, flight.started()), now) {
+        match self.limits.throttle(Attempt::begin(None, flight.started()), sight.now) {
             Some(left) => Some(Claim::Stale(served, Some(self.limits.throttled(left)))),
-            None => self.follow(flight, Some(served)),
+            None => self.follow(sight, Some(served)),
         }
     }
 
@@ -360,13 +359,13 @@ where
 
     fn follow<'c>(
         &'c self,
-        flight: &Arc<KeyFlight<V>>,
+        sight: &Sight<'_, K, V>,
         stale: Option<Served<V>>,
     ) -> Option<Claim<'c, K, V>>
     where
         V: Clone + Send + Sync + 'static,
     {
-        let mut participant = match flight.join() {
+        let mut participant = match sight.judgement.state.own_flight()?.join() {
             Join::Running(participant) => participant,
             Join::Done(Ok(loaded)) if loaded.is_outdated(self.tags.invalidations_so_far()) => {
                 return None;
@@ -393,7 +392,8 @@ where
         now: u64,
     ) -> Ticket<V> {
         let invalidations = self.tags.invalidations_so_far();
-        Ticket { flight: KeyFlight::new(now), generation, invalidations, attempt, reason }
+        let flight = KeyFlight::in_generation(now, generation.number());
+        Ticket { flight, generation, invalidations, attempt, reason }
     }
 
     /// A node for a key that is being loaded.
@@ -405,18 +405,10 @@ where
         now: u64,
     ) -> (Ticket<V>, Owned<'_, Node<K, V>>) {
         let ticket = self.ticket(attempt, reason, self.generation(), now);
-        let extra = Extra {
-            flags: self.flags.hollow(),
-            content: node::Content::Nothing,
-            generation: ticket.generation.number(),
-            deadlines: Deadlines::NONE,
-            version: None,
-            tags: Stamps::default(),
-            flight: Some(Arc::clone(&ticket.flight)),
-            product: false,
-            attempt: None,
-        };
-        let node = self.allocate(Initial::Extra(Box::new(extra)), key, None, 1, now);
+        let flight = Arc::clone(&ticket.flight);
+        let node = Node::allocate_pending(flight, self.flags, key, self.tail(1, now));
+        // SAFETY: just allocated, and freed as it was by `Node::free`.
+        let node = unsafe { Owned::from_raw(node, self.map.limbo()) };
         (ticket, node)
     }
 }

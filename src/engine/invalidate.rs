@@ -2,14 +2,13 @@
 
 use std::hash::{BuildHasher, Hash};
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 
 use equivalent::Equivalent;
 
 use super::{After, Engine, Outlet, View};
 use crate::answer::KeyFlight;
 use crate::flight::Phase;
-use crate::freshness::{Freshness, Generation};
+use crate::freshness::{Deadlines, Freshness, Generation};
 use crate::listener::RemovalCause;
 use crate::node::{Content, Extra, Initial, Node, State};
 use crate::sync::barrier;
@@ -263,14 +262,26 @@ where
                 attempt: None,
             },
             State::Extra(extra) => extra.clone(),
+            State::Loading(loading) => Extra {
+                flags: loading.flags(),
+                content: state.content(),
+                generation: loading.flight().generation(),
+                deadlines: Deadlines::NONE,
+                version: None,
+                tags: Stamps::default(),
+                flight: state.own_flight(),
+                product: false,
+                attempt: None,
+            },
         }
     }
 
-    pub(super) fn retire_extra(&self, old: Option<NonNull<Extra<V>>>, guard: &Guard) {
+    /// Retires what a state has pointed to.
+    pub(super) fn retire_extra(&self, old: Option<NonNull<()>>, guard: &Guard) {
         if let Some(old) = old {
             // SAFETY: the CAS took the block out of the node's state word, once; who read it before
             // is pinned.
-            unsafe { self.map.limbo().retire(old.as_ptr().cast(), Kind::Extra, guard) };
+            unsafe { self.map.limbo().retire(old.as_ptr(), Kind::Extra, guard) };
             self.note_garbage(1, guard);
         }
     }
@@ -298,7 +309,7 @@ where
         self.map.visit_at(position, guard, |found| {
             seen += 1;
             let judgement = self.judge(found.node(), guard);
-            let ended = |flight: &Arc<KeyFlight<V>>| flight.phase() != Phase::Running;
+            let ended = |flight: &KeyFlight<V>| flight.phase() != Phase::Running;
             if found.is_pending() {
                 // The places of loads that have ended are taken out by them; but for all cases.
                 if judgement.state.is_loading() && judgement.state.flight().is_some_and(ended) {

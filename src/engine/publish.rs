@@ -59,7 +59,7 @@ where
             return None;
         };
         let state = found.node().state(guard);
-        if !Arc::ptr_eq(state.flight()?, &ticket.flight) {
+        if !ticket.is_of(state.flight()) {
             return None;
         }
         if !found.is_pending() {
@@ -254,7 +254,7 @@ where
         let node = found.node();
         loop {
             let state = node.state(guard);
-            if !state.flight().is_some_and(|flight| Arc::ptr_eq(flight, &ticket.flight)) {
+            if !ticket.is_of(state.flight()) {
                 // Somebody marked it himself.
                 return;
             }

@@ -118,13 +118,14 @@ where
         weight: u64,
         now: u64,
     ) -> Owned<'_, Node<K, V>> {
-        let tail = self
-            .flags
-            .is_heavy()
-            .then(|| Tail { weight: AtomicU64::new(weight), touched: AtomicU64::new(now) });
-        let node = Node::allocate(state, key, value, tail);
+        let node = Node::allocate(state, key, value, self.tail(weight, now));
         // SAFETY: just allocated, and freed as it was by `Node::free`.
         unsafe { Owned::from_raw(node, self.map.limbo()) }
+    }
+
+    pub(super) fn tail(&self, weight: u64, now: u64) -> Option<Tail> {
+        let tail = || Tail { weight: AtomicU64::new(weight), touched: AtomicU64::new(now) };
+        self.flags.is_heavy().then(tail)
     }
 
     /// Whether options make sense for this cache.

@@ -95,6 +95,8 @@ pub(crate) struct Flight<T> {
     span: OnceLock<Span>,
     /// When the load began; the cache's milliseconds.
     started: u64,
+    /// And what its owner calls the generation of the keys by then.
+    generation: u64,
     /// When the key was marked stale while the load was running; zero: it was not.
     marked: AtomicU64,
     /// The answer must not be stored.
@@ -129,6 +131,10 @@ impl<T: Send + Sync> Leads for Flight<T> {
 impl<T> Flight<T> {
     /// A flight with one participant: the caller that begins the load.
     pub(crate) fn new(started: u64) -> Arc<Flight<T>> {
+        Self::in_generation(started, 0)
+    }
+
+    pub(crate) fn in_generation(started: u64, generation: u64) -> Arc<Flight<T>> {
         Arc::new(Flight {
             word: Word::new(),
             waiters: Waiters::default(),
@@ -139,6 +145,7 @@ impl<T> Flight<T> {
             notes: Notes::default(),
             span: OnceLock::new(),
             started,
+            generation,
             marked: AtomicU64::new(0),
             void: AtomicBool::new(false),
         })
@@ -146,6 +153,10 @@ impl<T> Flight<T> {
 
     pub(crate) fn started(&self) -> u64 {
         self.started
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
     }
 
     pub(crate) fn phase(&self) -> Phase {
