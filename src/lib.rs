@@ -199,7 +199,7 @@
 //!
 //! All features are off by default: `tokio` (a runtime's handle as a spawner), `metrics` (export to the facade of that
 //! name), `tracing` (a span for each load), `serde` (Bloom filters in its data model),
-//! `simd` (frozen Bloom filters are asked by AVX2 where the processor has it). The minimum supported Rust
+//! `simd` (Bloom filters are asked by AVX2 where the processor has it). The minimum supported Rust
 //! version is 1.85; raising it is a minor release.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -43,21 +43,20 @@ mod choice {
         /// make vectors only in part.
         #[inline(always)]
         pub(in super::super) fn has_all(self, words: &[u64; WORDS], low: u64) -> bool {
+            let avx2 = self.0;
             let [a, b, c, d, e, f, g, h] = *words;
-            let first = self.missing(cast([a, b, c, d]), low, SHIFTS[0]);
-            let second = self.missing(cast([e, f, g, h]), low, SHIFTS[1]);
-            let missing: [u64; 4] = cast(self.0.or_u64x4(first, second));
-            missing == [0; 4]
+            let first = self.lowest(cast([a, b, c, d]), low, SHIFTS[0]);
+            let second = self.lowest(cast([e, f, g, h]), low, SHIFTS[1]);
+            let both = avx2.and_u64x4(first, second);
+            avx2.avx._mm256_testc_si256(cast(both), cast(avx2.splat_u64x4(1))) != 0
         }
 
-        /// The key's bits that are not set in four words.
+        /// Four words, each with the key's bit as the lowest.
         #[inline(always)]
-        fn missing(self, words: u64x4, low: u64, shifts: [u64; 4]) -> u64x4 {
+        fn lowest(self, words: u64x4, low: u64, shifts: [u64; 4]) -> u64x4 {
             let avx2 = self.0;
             let shifted = avx2.shr_dyn_u64x4(avx2.splat_u64x4(low), cast(shifts));
-            let bits = avx2.and_u64x4(shifted, avx2.splat_u64x4(63));
-            let masks = avx2.shl_dyn_u64x4(avx2.splat_u64x4(1), bits);
-            avx2.and_u64x4(avx2.not_u64x4(words), masks)
+            avx2.shr_dyn_u64x4(words, avx2.and_u64x4(shifted, avx2.splat_u64x4(63)))
         }
     }
 

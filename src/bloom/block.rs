@@ -10,7 +10,9 @@
 
 use std::array;
 
-use crate::sync::{Acquire, AtomicU64, Relaxed, Release};
+use super::avx2::{self, Avx2, Task};
+use super::batch::Line;
+use crate::sync::{Acquire, AtomicU64, Relaxed, Release, ask_for_huge_pages};
 
 /// Words in a block, and bits that a key sets. Fewer in models, which try every order of every access.
 pub(super) const WORDS: usize = if cfg!(seawall_loom) { 2 } else { 8 };
@@ -18,7 +20,7 @@ pub(super) const WORDS: usize = if cfg!(seawall_loom) { 2 } else { 8 };
 pub(super) const BYTES: usize = WORDS * 8;
 /// Bits of the hash that choose a bit of a word.
 pub(super) const INDEX_BITS: usize = 6;
-/// A single query stops here when a bit is missing. A branch a word would be mispredicted for most absent
+/// The scalar code of a single query stops here when a bit is missing. A branch a word would be mispredicted for most absent
 /// keys; none at all would cost them the second half of the work.
 const FIRST: usize = WORDS / 2;
 
@@ -33,6 +35,14 @@ pub(super) fn index(hash: u128, blocks: usize) -> usize {
 #[inline]
 fn mask(low: u64, word: usize) -> u64 {
     1 << ((low >> (INDEX_BITS * word)) & 63)
+}
+
+/// Room for a number of blocks; `None` if the allocator refuses.
+pub(super) fn room(blocks: usize) -> Option<Vec<Block>> {
+    let mut room = Vec::new();
+    room.try_reserve_exact(blocks).ok()?;
+    ask_for_huge_pages(room.as_ptr(), blocks * BYTES);
+    Some(room)
 }
 
 #[derive(Debug)]
@@ -55,28 +65,16 @@ impl Block {
     }
 
     #[inline]
-    pub(super) fn contains(&self, low: u64) -> bool {
-        test(&self.0, low, |word| word.load(Relaxed))
+    pub(super) fn contains(&self, avx2: Option<Avx2>, low: u64) -> bool {
+        contains(avx2, &self.0, low, |word| word.load(Relaxed))
     }
 
     /// As [`Self::contains`]; if it returns `false` because of a `clear`, that is visible.
     #[inline]
-    pub(super) fn contains_acquire(&self, low: u64) -> bool {
+    pub(super) fn contains_acquire(&self, avx2: Option<Avx2>, low: u64) -> bool {
         // ORDERING (B1): Acquire pairs with `clear`. A word that was cleared and has had bits set since
         // still carries it: those were read-modify-writes.
-        test(&self.0, low, |word| word.load(Acquire))
-    }
-
-    /// As [`Self::contains`], without a branch: for batches, whose answers are stored, not acted upon.
-    #[inline]
-    pub(super) fn contains_flat(&self, low: u64) -> bool {
-        test_flat(&self.0, low, |word| word.load(Relaxed))
-    }
-
-    /// Reads a word, so that the line is on its way when it is needed.
-    #[inline]
-    pub(super) fn touch(&self) -> u64 {
-        self.0[0].load(Relaxed)
+        contains(avx2, &self.0, low, |word| word.load(Acquire))
     }
 
     pub(super) fn words(&self) -> [u64; WORDS] {
@@ -104,23 +102,69 @@ impl Block {
     }
 }
 
-/// Whether all of a key's bits are set; looks at the second half only if the first has its own.
-#[inline]
-pub(super) fn test<W>(words: &[W; WORDS], low: u64, load: impl Fn(&W) -> u64) -> bool {
-    let (first, second) = words.split_at(FIRST);
-    count(first, low, &load) == FIRST as u64
-        && count(second, low >> (INDEX_BITS * FIRST), &load) == (WORDS - FIRST) as u64
+impl Line for Block {
+    #[inline(always)]
+    fn first(&self) -> u64 {
+        self.0[0].load(Relaxed)
+    }
+
+    #[inline(always)]
+    fn has_all(&self, low: u64) -> bool {
+        count(&self.0, low, |word| word.load(Relaxed)) == WORDS as u64
+    }
+
+    /// Not by vectors: to move eight words into them one by one takes longer where no wait for memory hides
+    /// it. But with AVX2 come shifts by any register, and those need no addition with carry.
+    #[inline(always)]
+    fn has_all_avx2(&self, _: Avx2, mut low: u64) -> bool {
+        let mut all = 1;
+        for word in &self.0 {
+            all &= word.load(Relaxed) >> (low & 63);
+            low >>= INDEX_BITS;
+        }
+        all == 1
+    }
 }
 
-/// As [`test`], without a branch.
+/// Whether all of a key's bits are set.
 #[inline]
-pub(super) fn test_flat<W>(words: &[W; WORDS], low: u64, load: impl Fn(&W) -> u64) -> bool {
-    count(words, low, load) == WORDS as u64
+pub(super) fn contains<W>(
+    avx2: Option<Avx2>,
+    words: &[W; WORDS],
+    low: u64,
+    load: impl Fn(&W) -> u64,
+) -> bool {
+    avx2::run(avx2, Query { words, low: &low, load })
+}
+
+/// The hash is given by reference, as a vector of copies is made of one in memory by the load alone.
+struct Query<'q, W, L> {
+    words: &'q [W; WORDS],
+    low: &'q u64,
+    load: L,
+}
+
+impl<W, L: Fn(&W) -> u64> Task for Query<'_, W, L> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn vectors(self, avx2: Avx2) -> bool {
+        avx2.has_all(&array::from_fn(|i| (self.load)(&self.words[i])), *self.low)
+    }
+
+    /// Looks at the second half only if the first has its bits.
+    #[inline(always)]
+    fn scalar(self) -> bool {
+        let (first, second) = self.words.split_at(FIRST);
+        count(first, *self.low, &self.load) == FIRST as u64
+            && count(second, *self.low >> (INDEX_BITS * FIRST), &self.load)
+                == (WORDS - FIRST) as u64
+    }
 }
 
 /// Counts those of a key's bits that are set: a bit test and an addition with carry for each word.
 #[inline]
-fn count<W>(words: &[W], mut low: u64, load: impl Fn(&W) -> u64) -> u64 {
+pub(super) fn count<W>(words: &[W], mut low: u64, load: impl Fn(&W) -> u64) -> u64 {
     let mut set = 0;
     for word in words {
         set += (load(word) >> (low & 63)) & 1;

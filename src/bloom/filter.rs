@@ -1,10 +1,10 @@
 //! The filter itself: an array of blocks, and what follows from counting their bits.
 
 use std::fmt;
-use std::hint::black_box;
 
-use super::batch::{AHEAD, answers, each_answer, look_up};
-use super::block::{BYTES, Block, WORDS, index};
+use super::avx2::Avx2;
+use super::batch::{Line, each_batch, hashes, numbered};
+use super::block::{BYTES, Block, WORDS, index, room};
 use super::error::{ShapeMismatch, SizeError};
 use super::key::BloomKey;
 use super::sizing::Plan;
@@ -27,9 +27,15 @@ use crate::sync::{AtomicU64, Padded, Relaxed};
 pub struct Filter {
     blocks: Box<[Block]>,
     seed: u64,
+    avx2: Option<Avx2>,
+    /// Elsewhere, so that the rest is known not to change: a loop of queries then reads it once.
+    counts: Box<Counts>,
+}
+
+struct Counts {
     /// Keys that it was planned for; changes only with a new use of the memory.
     items: AtomicU64,
-    /// Keys that were new when they were inserted, of those that [`Self::is_sampled`] picks.
+    /// Keys that were new when they were inserted, of those that [`Filter::is_sampled`] picks.
     sampled: Padded<AtomicU64>,
 }
 
@@ -56,10 +62,8 @@ impl Filter {
     }
 
     pub(super) fn with_blocks(blocks: usize, seed: u64, items: u64) -> Result<Self, SizeError> {
-        let mut empty = Vec::new();
-        empty
-            .try_reserve_exact(blocks)
-            .map_err(|_| SizeError::OutOfMemory { bytes: blocks.saturating_mul(BYTES) })?;
+        let no_room = SizeError::OutOfMemory { bytes: blocks.saturating_mul(BYTES) };
+        let mut empty = room(blocks).ok_or(no_room)?;
         empty.extend((0..blocks).map(|_| Block::new([0; WORDS])));
         Ok(Self::from_blocks(empty, seed, items))
     }
@@ -69,8 +73,11 @@ impl Filter {
         let filter = Filter {
             blocks: blocks.into_boxed_slice(),
             seed,
-            items: AtomicU64::new(items),
-            sampled: Padded(AtomicU64::new(0)),
+            avx2: Avx2::detect(),
+            counts: Box::new(Counts {
+                items: AtomicU64::new(items),
+                sampled: Padded(AtomicU64::new(0)),
+            }),
         };
         filter.recount();
         filter
@@ -105,7 +112,7 @@ impl Filter {
         let low = hash as u64;
         let new = self.block(hash).insert(low);
         if new && self.is_sampled(low) {
-            self.sampled.fetch_add(1, Relaxed);
+            self.counts.sampled.fetch_add(1, Relaxed);
         }
         new
     }
@@ -113,14 +120,14 @@ impl Filter {
     /// Returns whether a key may have been inserted, by its hash; see [`Self::insert_hash`].
     #[inline]
     pub fn contains_hash(&self, hash: u128) -> bool {
-        self.block(hash).contains(hash as u64)
+        self.block(hash).contains(self.avx2, hash as u64)
     }
 
     /// As [`Self::contains_hash`]; if it returns `false` because of a [`Self::clear`], what was done
     /// before that is visible.
     #[inline]
     pub(super) fn contains_hash_acquire(&self, hash: u128) -> bool {
-        self.block(hash).contains_acquire(hash as u64)
+        self.block(hash).contains_acquire(self.avx2, hash as u64)
     }
 
     /// Returns for each of several keys, in their order, what [`Self::contains`] would.
@@ -138,7 +145,11 @@ impl Filter {
     where
         K: BloomKey + ?Sized + 'k,
     {
-        answers(keys, self.seed, |hashes, found| self.look_up(hashes, found))
+        let mut answers = Vec::new();
+        each_batch(self.avx2, &self.blocks, hashes(keys, self.seed), |found| {
+            answers.extend_from_slice(found);
+        });
+        answers
     }
 
     /// Calls a closure with the position and the answer of each of several keys, in their order; see
@@ -148,21 +159,15 @@ impl Filter {
     where
         K: BloomKey,
     {
-        each_answer(keys, self.seed, |hashes, found| self.look_up(hashes, found), answer);
+        each_batch(self.avx2, &self.blocks, hashes(keys, self.seed), numbered(answer));
     }
 
-    #[inline]
-    fn look_up(&self, hashes: &[u128], found: &mut [bool; AHEAD]) {
-        look_up(&self.blocks, hashes, found, Block::touch, Block::contains_flat);
-    }
-
-    /// Reads a word of each hash's block. None of these reads waits for another, so the lines come
-    /// together: a prefetch without `unsafe`.
+    /// Has the line of each hash brought.
     #[inline]
     pub(super) fn touch(&self, hashes: &[u128]) {
-        let sum = hashes.iter().fold(0, |sum, &hash| sum | self.block(hash).touch());
-        // Else the reads would be optimised away.
-        black_box(sum);
+        for &hash in hashes {
+            self.block(hash).touch();
+        }
     }
 
     /// Forgets all keys. Keys that are being inserted at the same time may be forgotten or not; queries
@@ -171,13 +176,13 @@ impl Filter {
         for block in &self.blocks {
             block.clear();
         }
-        self.sampled.store(0, Relaxed);
+        self.counts.sampled.store(0, Relaxed);
     }
 
     /// Forgets all keys, and expects another number of them.
     pub(super) fn reset(&self, items: u64) {
         self.clear();
-        self.items.store(items, Relaxed);
+        self.counts.items.store(items, Relaxed);
     }
 
     /// Adds all keys of another filter of the same size and seed. Either may be in use meanwhile; keys
@@ -214,7 +219,7 @@ impl Filter {
 
     /// Returns the number of keys that the filter was planned for.
     pub fn items(&self) -> u64 {
-        self.items.load(Relaxed)
+        self.counts.items.load(Relaxed)
     }
 
     /// Returns the number of blocks.
@@ -262,8 +267,8 @@ impl Filter {
     /// that. Costs next to nothing; counts a sample, so that it may be off by some hundredths.
     #[inline]
     pub fn is_overfull(&self) -> bool {
-        let items = self.items.load(Relaxed);
-        self.sampled.load(Relaxed) > items.saturating_add(items / 4) >> self.sample_bits()
+        let items = self.counts.items.load(Relaxed);
+        self.counts.sampled.load(Relaxed) > items.saturating_add(items / 4) >> self.sample_bits()
     }
 
     /// Of how many keys one is counted, as a power of two. A small filter counts all of them; a large one
@@ -281,7 +286,7 @@ impl Filter {
 
     /// Sets the count from the bits, where it is not known how they came there.
     fn recount(&self) {
-        self.sampled.store(self.estimated_items() >> self.sample_bits(), Relaxed);
+        self.counts.sampled.store(self.estimated_items() >> self.sample_bits(), Relaxed);
     }
 
     #[inline]
@@ -305,7 +310,9 @@ impl Filter {
 /// A copy with the bits that are set when they are read; keys inserted meanwhile may be in it or not.
 impl Clone for Filter {
     fn clone(&self) -> Self {
-        Self::from_blocks(self.each_block().map(Block::new).collect(), self.seed, self.items())
+        let mut blocks = room(self.blocks()).unwrap_or_default();
+        blocks.extend(self.each_block().map(Block::new));
+        Self::from_blocks(blocks, self.seed, self.items())
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::avx2::{self, Avx2, Task};
-use super::batch::{AHEAD, answers, each_answer, look_up};
-use super::block::{BYTES, Block, WORDS, index, test, test_flat};
+use super::avx2::Avx2;
+use super::batch::{Line, each_batch, hashes, numbered};
+use super::block::{BYTES, Block, WORDS, contains, count, index};
 use super::filter::Filter;
 use super::key::BloomKey;
 
@@ -45,49 +45,20 @@ pub struct FrozenFilter {
 #[repr(align(64))]
 struct FrozenBlock([u64; WORDS]);
 
-struct Query<'b> {
-    block: &'b FrozenBlock,
-    low: u64,
-}
-
-impl Task for Query<'_> {
-    type Output = bool;
-
+impl Line for FrozenBlock {
     #[inline(always)]
-    fn vectors(self, avx2: Avx2) -> bool {
-        avx2.has_all(&self.block.0, self.low)
+    fn first(&self) -> u64 {
+        self.0[0]
     }
 
     #[inline(always)]
-    fn scalar(self) -> bool {
-        test(&self.block.0, self.low, |word| *word)
-    }
-}
-
-struct Batch<'b> {
-    blocks: &'b [FrozenBlock],
-    hashes: &'b [u128],
-    found: &'b mut [bool; AHEAD],
-}
-
-impl Batch<'_> {
-    #[inline(always)]
-    fn look_up(self, contains: impl Fn(&FrozenBlock, u64) -> bool) {
-        look_up(self.blocks, self.hashes, self.found, |block| block.0[0], contains);
-    }
-}
-
-impl Task for Batch<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn vectors(self, avx2: Avx2) {
-        self.look_up(|block, low| avx2.has_all(&block.0, low));
+    fn has_all(&self, low: u64) -> bool {
+        count(&self.0, low, |word| *word) == WORDS as u64
     }
 
     #[inline(always)]
-    fn scalar(self) {
-        self.look_up(|block, low| test_flat(&block.0, low, |word| *word));
+    fn has_all_avx2(&self, avx2: Avx2, low: u64) -> bool {
+        avx2.has_all(&self.0, low)
     }
 }
 
@@ -118,7 +89,7 @@ impl FrozenFilter {
     #[inline]
     pub fn contains_hash(&self, hash: u128) -> bool {
         let block = &self.blocks[index(hash, self.blocks.len())];
-        avx2::run(self.avx2, Query { block, low: hash as u64 })
+        contains(self.avx2, &block.0, hash as u64, |word| *word)
     }
 
     /// Returns the hash by which this filter knows a key.
@@ -140,7 +111,11 @@ impl FrozenFilter {
     where
         K: BloomKey + ?Sized + 'k,
     {
-        answers(keys, self.seed, |hashes, found| self.look_up(hashes, found))
+        let mut answers = Vec::new();
+        each_batch(self.avx2, &self.blocks, hashes(keys, self.seed), |found| {
+            answers.extend_from_slice(found);
+        });
+        answers
     }
 
     /// Calls a closure with the position and the answer of each of several keys, in their order; see
@@ -150,12 +125,7 @@ impl FrozenFilter {
     where
         K: BloomKey,
     {
-        each_answer(keys, self.seed, |hashes, found| self.look_up(hashes, found), answer);
-    }
-
-    #[inline]
-    fn look_up(&self, hashes: &[u128], found: &mut [bool; AHEAD]) {
-        avx2::run(self.avx2, Batch { blocks: &self.blocks, hashes, found });
+        each_batch(self.avx2, &self.blocks, hashes(keys, self.seed), numbered(answer));
     }
 
     /// Returns the number of keys that the filter was planned for.
@@ -218,18 +188,28 @@ mod tests {
     fn the_vectors_and_the_scalar_code_agree() {
         let mut found = 0;
         for (frozen, hash) in cases() {
-            let query = || Query { block: &frozen.blocks[0], low: hash as u64 };
-            let has = query().scalar();
+            let has = frozen.blocks[0].0.iter().enumerate().all(|(i, word)| {
+                let bit = hash as u64 >> (6 * i) & 63;
+                word >> bit & 1 == 1
+            });
             found += usize::from(has);
             for avx2 in [None, frozen.avx2] {
-                assert_eq!(avx2::run(avx2, query()), has);
                 let frozen = FrozenFilter { avx2, ..frozen.clone() };
-                let mut answers = [!has; AHEAD];
-                frozen.look_up(&[hash; 5], &mut answers);
-                assert_eq!((answers[..5].to_vec(), answers[5]), (vec![has; 5], !has));
+                assert_eq!(frozen.contains_hash(hash), has);
+                let live = Block::new(frozen.blocks[0].0);
+                assert_eq!(live.contains(avx2, hash as u64), has);
+                assert_eq!(live.contains_acquire(avx2, hash as u64), has);
+                assert_eq!(batch(avx2, &frozen.blocks, hash), [has; 5]);
+                assert_eq!(batch(avx2, &[live], hash), [has; 5]);
             }
         }
         assert_eq!((found, cases().count()), (69, 69 * (WORDS + 1)));
+    }
+
+    fn batch<B: Line>(avx2: Option<Avx2>, blocks: &[B], hash: u128) -> Vec<bool> {
+        let mut answers = Vec::new();
+        each_batch(avx2, blocks, [hash; 5].into_iter(), |found| answers.extend_from_slice(found));
+        answers
     }
 
     /// Else the tests above, and the measurements, are of something else.

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use super::block::{BYTES, Block, WORDS};
+use super::block::{BYTES, Block, WORDS, room};
 use super::error::SnapshotError;
 use super::filter::Filter;
 use super::frozen::FrozenFilter;
@@ -126,10 +126,8 @@ impl Filter {
             return Err(SnapshotError::Checksum);
         }
         let content = &content[HEADER..];
-        let mut blocks = Vec::new();
-        blocks
-            .try_reserve_exact(content.len() / BYTES)
-            .map_err(|_| SnapshotError::OutOfMemory { bytes: content.len() as u64 })?;
+        let no_room = SnapshotError::OutOfMemory { bytes: content.len() as u64 };
+        let mut blocks = room(content.len() / BYTES).ok_or(no_room)?;
         blocks
             .extend(content.chunks_exact(BYTES).filter_map(<[u8]>::first_chunk).map(decode_block));
         Ok(Self::from_blocks(blocks, header.seed, header.items))

@@ -33,6 +33,9 @@ pub(crate) mod barrier;
 mod late;
 pub(crate) use self::late::Late;
 
+mod memory;
+pub(crate) use self::memory::{ask_for_huge_pages, prefetch};
+
 mod striped;
 pub(crate) use self::striped::{Cell, Padded, Stripe, Striped};
 

@@ -6,6 +6,8 @@ use std::ptr;
 use arrayvec::ArrayVec;
 
 use super::word::{Control, MAX_SLOTS, Word, bits};
+#[cfg(not(seawall_loom))]
+use crate::sync::ask_for_huge_pages;
 use crate::sync::{AcqRel, Acquire, AtomicPtr, AtomicU64};
 
 /// Slots in a bucket's own line. Loom models use short buckets, so that few keys fill one.
@@ -232,31 +234,12 @@ impl Buckets {
         let layout = Self::layout(len)?;
         // SAFETY: the layout is not empty.
         let raw = ptr::NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
-        ask_for_huge_pages(raw, layout.size());
+        ask_for_huge_pages(raw.as_ptr(), layout.size());
         let gap = raw.align_offset(align_of::<Bucket>());
         // SAFETY: less than the one bucket that `layout` has to spare.
         let first = unsafe { raw.add(gap) }.cast();
         Some(Buckets { first, len, raw })
     }
-}
-
-/// Asks the system to back a large table by huge pages: its accesses are random, and with small pages
-/// nearly every one of them would miss the processor's address cache as well. Only a hint.
-#[cfg(not(seawall_loom))]
-fn ask_for_huge_pages(start: ptr::NonNull<u8>, len: usize) {
-    #[cfg(all(target_os = "linux", not(miri)))]
-    {
-        const HUGE: usize = 2 << 20;
-        let gap = start.align_offset(HUGE);
-        if len >= gap.saturating_add(HUGE) {
-            let len = (len - gap) / HUGE * HUGE;
-            let first = start.as_ptr().wrapping_add(gap).cast();
-            // SAFETY: the range lies inside our own allocation; the advice changes no contents.
-            unsafe { libc::madvise(first, len, libc::MADV_HUGEPAGE) };
-        }
-    }
-    #[cfg(not(all(target_os = "linux", not(miri))))]
-    let _ = (start, len);
 }
 
 #[cfg(seawall_loom)]

@@ -42,7 +42,7 @@ pub(crate) use self::owned::Owned;
 use self::reclaim::{Garbage, Guard, Limbo};
 pub(crate) use self::sample::{Sample, Sampled};
 use self::word::{Control, Policy, Word};
-use crate::sync::{AcqRel, Acquire, AtomicPtr, AtomicU64, AtomicUsize, Relaxed};
+use crate::sync::{AcqRel, Acquire, AtomicPtr, AtomicU64, AtomicUsize, Relaxed, prefetch};
 
 /// Buckets that share one line of the policy's ghosts.
 pub(crate) const GROUP: usize = 8;
@@ -248,19 +248,6 @@ impl Vacant<'_> {
 #[inline]
 fn first_choice(hash: u64) -> u32 {
     ((hash >> 24 & 0xFF) as u32 * bucket::BASE) >> 8
-}
-
-/// Asks the processor to load a line; does nothing where there is no stable way to ask.
-#[inline]
-fn prefetch<T>(address: *const T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch never faults, whatever the address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = address;
 }
 
 /// What [`Map::probe`] found.
