@@ -80,6 +80,18 @@ fn pol_01_a_loop_longer_than_the_cache_is_kept_in_part() {
     }
 }
 
+/// POL-01
+#[test]
+fn pol_01_a_loop_of_four_small_caches_is_kept_in_part() {
+    // All main has is kept only if no insert is paid for by main: the small region has two places.
+    let builder = Cache::builder().max_entries(250).hasher(Fixed::default());
+    let cache = builder.build().unwrap();
+    hits(&cache, looping(20, 1_000));
+    let settled = hits(&cache, looping(100, 1_000));
+    assert!(settled >= 23, "{settled} % of a loop, 25 at best");
+    assert_consistent(&cache);
+}
+
 /// POL-02
 #[test]
 fn pol_02_a_scan_drives_out_little_of_what_is_used() {
@@ -148,7 +160,7 @@ fn pol_05_a_budget_by_weight_adapts_as_one_by_entries_does() {
 /// POL-06
 #[test]
 fn pol_06_a_cache_of_a_few_entries_follows_too() {
-    for capacity in [1, 2, 3, 8, 20] {
+    for capacity in [1, 2, 3, 8, 20, 100, 250] {
         let settings = Cache::builder().max_entries(capacity).hasher(Fixed::default());
         let cache = settings.build().unwrap();
         hits(&cache, looping(500, 2 * capacity));

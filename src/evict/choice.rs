@@ -36,6 +36,9 @@ const SPARED: usize = 24;
 /// Entries that may be counted down for a key that returned, before it is held to be worth no more than
 /// they are.
 const SPARED_FOR_RETURNED: usize = 3;
+/// Stamps at least this old may be of entries that nobody asks for any more: their uses keep keys that
+/// come back out of main only so often.
+const WORN: u8 = 16;
 
 /// One eviction in progress.
 struct Choice<'a, 'g, N, H, J>
@@ -97,10 +100,15 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
             let mut met = false;
             while let Some(next) = sample.take_first(small_first, self.rank()) {
                 if next.is(self.protect) {
+                    // As if the sample had not met it: main must not go for that.
+                    if small_first && !next.policy().is_main() {
+                        self.look_at_recent(&mut sample);
+                    }
                     continue;
                 }
                 met = true;
                 if !small_first && self.is_refused(next.policy()) {
+                    self.wear(next);
                     self.demote_returned();
                     sample.clear();
                 } else if let Some(victim) = self.evict_or_spare(next) {
@@ -144,19 +152,17 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
         looked_at
     }
 
-    /// Adds the buckets of this thread's last new entries, until there is another one of the small
-    /// region.
+    /// Adds the buckets of this thread's last new entries, until there is one of the small region other
+    /// than the protected one.
     #[cold]
     #[inline(never)]
     fn look_at_recent(&self, sample: &mut Sample<'g, N>) {
-        while let Some(hash) = self.hand.recent.take() {
+        let is_other = |it: Sampled<'g, N>| !it.policy().is_main() && !it.is(self.protect);
+        while !(sample.has_small() && sample.iter().any(is_other)) {
+            let Some(hash) = self.hand.recent.take() else { return };
             let buckets = self.map.buckets(self.guard) as u128;
             let position = ((u128::from(hash) * buckets) >> 64) as u64;
             self.map.sample(position, sample, self.rank(), self.guard);
-            let is_other = |it: Sampled<'g, N>| !it.policy().is_main() && !it.is(self.protect);
-            if sample.iter().any(is_other) {
-                return;
-            }
         }
     }
 
@@ -170,6 +176,14 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
         let (uses, units) = (policy.frequency(), distance(self.now, policy.age()));
         let often = 2 * (2 * u16::from(uses) + 1) * u16::from(away.max(1)) >= 3 * u16::from(units);
         policy.is_main() && (often || uses > 0 && self.spared >= SPARED_FOR_RETURNED)
+    }
+
+    /// Takes a use off an entry of main for which a key was refused, if that may be long past.
+    #[cold]
+    fn wear(&self, stays: Sampled<'g, N>) {
+        if distance(self.now, stays.policy().age()) >= WORN {
+            self.spare(&stays.found(self.guard));
+        }
     }
 
     /// Moves the protected entry, which came back to main, to the small region.

@@ -24,7 +24,7 @@ options:
   --threads 1,2       thread counts (throughput, traces; default 1,2; bytes; default 1)
   --scenarios a,b     only these scenarios (throughput) or shapes (memory)
   --traces PATH       folder of the traces (traces, bytes; default ../../../shared/traces)
-  --settle            do pending maintenance after each request, where one can ask for it (bytes)
+  --settle            do pending maintenance after each request, where one can ask for it (bytes, traces)
   --rows SUBSTRING    only traces whose name contains it (traces, bytes)
   --capacity a,b      these capacities instead of those of rows.csv (traces); budgets (bytes; default
                       1, 5 and 20 % of all distinct keys'); numbers of keys (bloom; default

@@ -79,13 +79,16 @@ fn decode(path: &Path) -> Result<Vec<u64>, Error> {
 
 /// Hits of `requests`.
 #[inline(never)]
-fn replay<S: Subject<u64, u64>>(subject: &S, requests: &[u64]) -> u64 {
+fn replay<S: Subject<u64, u64>>(subject: &S, requests: &[u64], settle: bool) -> u64 {
     let mut hits = 0;
     for &key in requests {
         if subject.read(&key, |_| ()).is_some() {
             hits += 1;
         } else {
             subject.insert(key, key);
+        }
+        if settle {
+            subject.settle();
         }
     }
     hits
@@ -110,7 +113,7 @@ impl Visit<u64, u64> for Runner<'_> {
         }
         let subject = S::build(&Config::entries(self.capacity));
         let hits = deal(self.requests, self.threads, |part, hits: &mut u64| {
-            *hits += replay(&subject, part);
+            *hits += replay(&subject, part, self.args.settle);
         });
         let ratio = percent(hits.iter().sum(), self.requests.len() as u64);
         self.results.push((S::NAME, ratio));
