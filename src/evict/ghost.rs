@@ -13,7 +13,7 @@ use crate::sync::{AtomicU64, Relaxed};
 
 use super::{AGES, distance};
 
-/// Ghosts older than this many units of age (fourteenths of the capacity) count no more.
+/// Ghosts older than this many units of age (sixteenths of the capacity) count no more.
 const WINDOW: u8 = 24;
 
 const LANES: u32 = 4;

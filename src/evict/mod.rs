@@ -27,9 +27,8 @@ use crate::table::{Found, Map, Node, Rehash};
 
 /// Values of an age stamp; they wrap.
 const AGES: u8 = Policy::AGES;
-/// Ages per capacity: one unit of age is a fourteenth of the capacity in inserted weight. With more of
-/// them, stamps wrap round before a main region that changes slowly has been gone through.
-const UNITS: u64 = 14;
+/// Ages per capacity: one unit of age is a sixteenth of the capacity in inserted weight.
+const UNITS: u64 = 16;
 /// The part of the capacity that each thread may keep waiting to be freed.
 const WAITING: u64 = 64;
 /// Entries that a hand gathers at most before it tells the shared counters.
