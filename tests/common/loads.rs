@@ -136,9 +136,10 @@ impl<R: Clone> Gate<R> {
     }
 
     fn enter(&self) -> Inside<R> {
-        self.0.entered.fetch_add(1, SeqCst);
         let inside = self.0.inside.fetch_add(1, SeqCst) + 1;
         self.0.most.fetch_max(inside, SeqCst);
+        // Last: who waits for it counts those inside.
+        self.0.entered.fetch_add(1, SeqCst);
         Inside(Arc::clone(&self.0))
     }
 
