@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -82,8 +82,16 @@ impl Recorder for Recorded {
     }
 }
 
+/// A place in the code that makes spans is asked once by whom it is heard, and `tracing` gives the answer to
+/// all if a subscriber comes at that moment: so one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn metrics_tell_what_the_counters_say() {
+    let _alone = alone();
     let recorded = Recorded::default();
     metrics::with_local_recorder(&recorded, || {
         let (clock, hand) = Clock::manual();
@@ -160,6 +168,7 @@ impl tracing::Subscriber for Spans {
 
 #[test]
 fn a_load_has_a_span_that_the_waits_for_it_follow_from() {
+    let _alone = alone();
     let spans = Spans::default();
     let cache: Cache<u32, u32> = Cache::new(10);
     thread::scope(|scope| {
@@ -197,6 +206,7 @@ fn a_load_has_a_span_that_the_waits_for_it_follow_from() {
 
 #[test]
 fn a_runtime_is_a_spawner_of_refreshes() {
+    let _alone = alone();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let (clock, hand) = Clock::manual();
     let cache: Cache<u32, u32> = Cache::builder()
