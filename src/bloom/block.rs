@@ -20,8 +20,8 @@ pub(super) const WORDS: usize = if cfg!(seawall_loom) { 2 } else { 8 };
 pub(super) const BYTES: usize = WORDS * 8;
 /// Bits of the hash that choose a bit of a word.
 pub(super) const INDEX_BITS: usize = 6;
-/// The scalar code of a single query stops here when a bit is missing. A branch a word would be mispredicted for most absent
-/// keys; none at all would cost them the second half of the work.
+/// The scalar code of a single query stops here when a bit is missing. A branch a word would be
+/// mispredicted for most absent keys; none at all would cost them the second half of the work.
 const FIRST: usize = WORDS / 2;
 
 /// The block that a key belongs to, of a number of them.

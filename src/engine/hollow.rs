@@ -10,7 +10,6 @@ use crate::listener::RemovalCause;
 use crate::node::{self, Extra, Initial, Node};
 use crate::table::Found;
 use crate::table::reclaim::Guard;
-use crate::tags::Stamps;
 
 impl<K, V, S> Engine<K, V, S>
 where
@@ -59,17 +58,12 @@ where
         self.set_timed();
         let state = || match inline {
             Some(word) => Initial::Inline(word),
-            None => Initial::Extra(Box::new(Extra {
-                flags,
-                content: node::Content::Absent,
-                generation: ticket.generation.number(),
-                deadlines: durations.from(birth, self.draw()),
-                version: None,
-                tags: Stamps::default(),
-                flight: None,
-                product: false,
-                attempt: None,
-            })),
+            None => {
+                let deadlines = durations.from(birth, self.draw());
+                let generation = ticket.generation.number();
+                let extra = Extra::new(flags, node::Content::Absent, generation, deadlines);
+                Initial::Extra(Box::new(extra))
+            }
         };
         self.store_hollow(hash, key, ticket, &state, then)
     }
@@ -203,22 +197,10 @@ where
         let interval = self.limits.pause_after(attempt, now);
         let soft = now.saturating_add(interval);
         let end = soft.saturating_add(interval).saturating_add(1);
-        Initial::Extra(Box::new(Extra {
-            flags: self.flags.hollow(),
-            content: node::Content::Nothing,
-            generation: ticket.generation.number(),
-            deadlines: Deadlines {
-                birth: attempt.started,
-                refresh: NEVER,
-                soft,
-                revalidate: end,
-                on_error: end,
-            },
-            version: None,
-            tags: Stamps::default(),
-            flight: None,
-            product: false,
-            attempt: Some(attempt),
-        }))
+        let birth = attempt.started;
+        let deadlines = Deadlines { birth, refresh: NEVER, soft, revalidate: end, on_error: end };
+        let (flags, generation) = (self.flags.hollow(), ticket.generation.number());
+        let extra = Extra::new(flags, node::Content::Nothing, generation, deadlines);
+        Initial::Extra(Box::new(Extra { attempt: Some(attempt), ..extra }))
     }
 }

@@ -8,14 +8,13 @@ use equivalent::Equivalent;
 use super::{After, Engine, Outlet, View};
 use crate::answer::KeyFlight;
 use crate::flight::Phase;
-use crate::freshness::{Deadlines, Freshness, Generation};
+use crate::freshness::{Freshness, Generation};
 use crate::listener::RemovalCause;
 use crate::node::{Content, Extra, Initial, Node, State};
 use crate::sync::barrier;
 use crate::sync::{AcqRel, Relaxed};
 use crate::table::reclaim::{Guard, Kind, pin};
 use crate::table::{Found, Hit, Probe};
-use crate::tags::Stamps;
 
 impl<K, V, S> Engine<K, V, S>
 where
@@ -249,30 +248,17 @@ where
 
     /// What an extra block of an entry in this state says.
     pub(super) fn extra_of(&self, state: State<'_, V>, generation: Generation) -> Extra<V> {
+        let deadlines = state.deadlines(&self.profiles);
         match state {
-            State::Inline(word) => Extra {
-                flags: word.flags(),
-                content: state.content(),
-                generation: generation.number(),
-                deadlines: word.deadlines(&self.profiles),
-                version: None,
-                tags: Stamps::default(),
-                flight: None,
-                product: false,
-                attempt: None,
-            },
+            State::Inline(word) => {
+                Extra::new(word.flags(), state.content(), generation.number(), deadlines)
+            }
             State::Extra(extra) => extra.clone(),
-            State::Loading(loading) => Extra {
-                flags: loading.flags(),
-                content: state.content(),
-                generation: loading.flight().generation(),
-                deadlines: Deadlines::NONE,
-                version: None,
-                tags: Stamps::default(),
-                flight: state.own_flight(),
-                product: false,
-                attempt: None,
-            },
+            State::Loading(loading) => {
+                let generation = loading.flight().generation();
+                let extra = Extra::new(loading.flags(), state.content(), generation, deadlines);
+                Extra { flight: state.own_flight(), ..extra }
+            }
         }
     }
 

@@ -198,16 +198,11 @@ where
             }
         }
         self.set_timed();
+        let deadlines = durations.from(birth, draw);
         let extra = Extra {
-            flags: self.flags,
-            content: Content::Value,
-            generation: generation.number(),
-            deadlines: durations.from(birth, draw),
             version: options.version,
             tags: tags::stamps(&self.tags, &options.tags),
-            flight: None,
-            product: false,
-            attempt: None,
+            ..Extra::new(self.flags, Content::Value, generation.number(), deadlines)
         };
         (Initial::Extra(Box::new(extra)), now)
     }

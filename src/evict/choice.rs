@@ -88,7 +88,7 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
                     return dead;
                 }
             }
-            if small_first && !sample.has_small() {
+            if small_first && !sample.has_small_but(self.protect) {
                 self.look_at_recent(&mut sample);
             }
             if let Some(main) = sample.first_of_main().filter(|_| !steered) {
@@ -100,10 +100,6 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
             let mut met = false;
             while let Some(next) = sample.take_first(small_first, self.rank()) {
                 if next.is(self.protect) {
-                    // As if the sample had not met it: main must not go for that.
-                    if small_first && !next.policy().is_main() {
-                        self.look_at_recent(&mut sample);
-                    }
                     continue;
                 }
                 met = true;
@@ -140,7 +136,7 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
         let mut position = self.hand.position(self.guard);
         while looked_at <= buckets {
             if sample.len() >= effort.sample {
-                if !small_first || sample.has_small() || further == effort.further {
+                if !small_first || sample.has_small_but(self.protect) || further == effort.further {
                     break;
                 }
                 further += 1;
@@ -157,8 +153,7 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
     #[cold]
     #[inline(never)]
     fn look_at_recent(&self, sample: &mut Sample<'g, N>) {
-        let is_other = |it: Sampled<'g, N>| !it.policy().is_main() && !it.is(self.protect);
-        while !(sample.has_small() && sample.iter().any(is_other)) {
+        while !sample.has_small_but(self.protect) {
             let Some(hash) = self.hand.recent.take() else { return };
             let buckets = self.map.buckets(self.guard) as u128;
             let position = ((u128::from(hash) * buckets) >> 64) as u64;

@@ -206,7 +206,8 @@ where
         let hash = calls.hash(key);
         loop {
             let seen = calls.look(hash, key);
-            if let Some(Join::Running(mut participant)) = seen.entry().map(|it| it.flight().join())
+            if let Some(Join::Running(mut participant)) =
+                seen.entry().map(|it| Arc::clone(it.flight()).join())
             {
                 let Ok(()) = participant.check_circle() else { return Err(GroupError::Reentrant) };
                 return Ok(Step::Follow(participant));

@@ -345,12 +345,12 @@ impl<T: Send + Sync + 'static> Flight<T> {
     }
 
     /// Joins, if the flight is running.
-    pub(crate) fn join(self: &Arc<Self>) -> Join<T>
+    pub(crate) fn join(self: Arc<Self>) -> Join<T>
     where
         T: Clone,
     {
         match self.word.join() {
-            Phase::Running => Join::Running(Arc::clone(self).first()),
+            Phase::Running => Join::Running(self.first()),
             Phase::Done => self.answer().cloned().map_or(Join::Closed, Join::Done),
             Phase::Closed => Join::Closed,
         }

@@ -63,7 +63,7 @@ fn wait(mut participant: Participant<u32>) -> Result<u32, Unanswered> {
 }
 
 fn join(flight: &Arc<Flight<u32>>) -> Result<u32, Unanswered> {
-    match flight.join() {
+    match Arc::clone(flight).join() {
         Join::Running(participant) => wait(participant),
         Join::Done(answer) => Ok(answer),
         Join::Closed => Err(Unanswered::Closed),
@@ -344,7 +344,7 @@ fn loom_flight_two_drive_one_load() {
 fn hand_over(origin: &Arc<Origin>) {
     let flight = Flight::new(0);
     flight.install(origin.load(&flight));
-    let Join::Running(second) = flight.join() else { unreachable!() };
+    let Join::Running(second) = Arc::clone(&flight).join() else { unreachable!() };
     let follower = thread::spawn(move || assert_eq!(wait(second), Ok(7)));
     let waker = spawn(origin, |origin| origin.come_up());
     let mut first = Arc::clone(&flight).first();
@@ -373,7 +373,7 @@ fn loom_flight_who_came_before_the_future_drives_it() {
     model(|| {
         let (flight, origin) = (Flight::new(0), Origin::new(false));
         origin.come_up();
-        let Join::Running(second) = flight.join() else { unreachable!() };
+        let Join::Running(second) = Arc::clone(&flight).join() else { unreachable!() };
         let follower = thread::spawn(move || assert_eq!(wait(second), Ok(7)));
         flight.install(origin.load(&flight));
         drop(Arc::clone(&flight).first());
@@ -398,7 +398,7 @@ fn loom_flight_the_last_one_out_drops_the_load() {
             let _held = held;
             std::future::pending::<()>().await;
         }));
-        let other = spawn(&flight, |flight| match flight.join() {
+        let other = spawn(&flight, |flight| match Arc::clone(flight).join() {
             Join::Running(participant) => drop(participant),
             Join::Done(_) => unreachable!(),
             Join::Closed => {}

@@ -28,7 +28,7 @@ impl Caller {
     }
 
     fn join(flight: &Arc<Flight<u32>>) -> Caller {
-        match flight.join() {
+        match Arc::clone(flight).join() {
             Join::Running(participant) => Caller::of(participant),
             _ => panic!("it is running"),
         }

@@ -166,9 +166,6 @@ impl Pool {
 
     /// Whether there is room now.
     pub(super) fn look(&self, priority: Priority) -> Result<(), Full> {
-        if self.limit() == 0 {
-            return Ok(());
-        }
         // ORDERING (G1): Acquire, as in `take`. (G6): who finds no room finds the key's load, if it was
         // that.
         let word = self.word.load(Acquire);
@@ -179,9 +176,6 @@ impl Pool {
     }
 
     pub(super) fn take(&self, priority: Priority) -> Result<Taken, Full> {
-        if self.limit() == 0 {
-            return Ok(self.take_free(priority));
-        }
         // ORDERING (G1): Acquire: the limit read next is no older than the word's change count.
         let mut word = self.word.load(Acquire);
         loop {

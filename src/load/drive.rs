@@ -111,7 +111,7 @@ where
                 Err(Ok(outcome))
             }
             (Some(spawner), stale) if loads.detached => {
-                if let Join::Running(second) = flight.join() {
+                if let Join::Running(second) = Arc::clone(&flight).join() {
                     spawner.spawn(Box::pin(attend(second)));
                 }
                 Ok((participant, stale.map(Box::new)))

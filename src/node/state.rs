@@ -47,6 +47,28 @@ pub(crate) struct Extra<V> {
     pub(crate) attempt: Option<Attempt>,
 }
 
+impl<V> Extra<V> {
+    /// One that says no more than this.
+    pub(crate) fn new(
+        flags: Flags,
+        content: Content,
+        generation: u64,
+        deadlines: Deadlines,
+    ) -> Extra<V> {
+        Extra {
+            flags,
+            content,
+            generation,
+            deadlines,
+            version: None,
+            tags: Stamps::default(),
+            flight: None,
+            product: false,
+            attempt: None,
+        }
+    }
+}
+
 impl<V> Clone for Extra<V> {
     fn clone(&self) -> Self {
         Extra { tags: self.tags.clone(), flight: self.flight.clone(), ..*self }
@@ -233,7 +255,7 @@ impl<'g, V> State<'g, V> {
 
     /// Whether this is the place of a key that is being loaded.
     pub(crate) fn is_loading(&self) -> bool {
-        self.content() == Content::Nothing && self.flight().is_some()
+        matches!(self, State::Loading(_))
     }
 
     pub(crate) fn attempt(&self) -> Option<Attempt> {

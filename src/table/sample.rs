@@ -101,16 +101,24 @@ impl<'g, N> Sample<'g, N> {
         self.len
     }
 
+    /// Whether the first of the small region is another node than this one. A new node is the last of its
+    /// region, so if it is the first there is no other, or one as new.
     #[inline]
-    pub(crate) fn has_small(&self) -> bool {
-        self.firsts.small > 0
+    pub(crate) fn has_small_but(&self, node: *const N) -> bool {
+        let key = self.firsts.small;
+        key > 0 && !ptr::eq(self.word_of(key).node::<N>(), node)
+    }
+
+    #[inline]
+    fn word_of(&self, key: u32) -> Word {
+        self.places[(key >> 8) as usize & 0xFF].bucket.word(key & 0xFF)
     }
 
     /// The policy of main's first.
     #[inline]
     pub(crate) fn first_of_main(&self) -> Option<Policy> {
         let key = self.firsts.main;
-        (key > 0).then(|| self.places[(key >> 8) as usize & 0xFF].bucket.word(key & 0xFF).policy())
+        (key > 0).then(|| self.word_of(key).policy())
     }
 
     pub(crate) fn clear(&mut self) {

@@ -223,7 +223,8 @@ where
         now: u64,
     ) -> Result<Option<Last>, Denied> {
         let limits = &self.inner.limits;
-        let join = |seen: &Seen<K, Told>| seen.entry().map(|entry| entry.flight().join());
+        let join =
+            |seen: &Seen<K, Told>| seen.entry().map(|entry| Arc::clone(entry.flight()).join());
         let last = match join(seen) {
             Some(Join::Running(participant)) => return Err(Denied::Led(participant)),
             Some(Join::Done(told)) => told.last,
