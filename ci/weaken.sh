@@ -211,14 +211,39 @@ mutant 'flight: join looks, then counts' flight/word.rs 1 \
     2 fails loom_flight_nobody_joins loom_flight_who_joined
 
 mutant 'waiters: push Relaxed' flight/waiters.rs 1 \
-    'self.head.compare_exchange(head, place, AcqRel, Relaxed)' \
-    'self.head.compare_exchange(head, place, Relaxed, Relaxed)' \
+    'self.head.compare_exchange(head, pushed, AcqRel, Relaxed)' \
+    'self.head.compare_exchange(head, pushed, Relaxed, Relaxed)' \
     2 fails loom_flight_no_wake loom_flight_two_who_join
 
 mutant 'waiters: the walker only loads' flight/waiters.rs 1 \
-    'while let Err(now) = self.head.compare_exchange(at, at, AcqRel, Acquire) {' \
-    'while let Err(now) = Ok::<_, *mut Place>(at) {' \
-    2 fails loom_flight_no_wake
+    'while let Err(now) = self.head.compare_exchange(head, head, AcqRel, Acquire) {' \
+    'while let Err(now) = Ok::<_, *mut Place>(head) {' \
+    2 fails loom_flight_no_wake loom_flight_no_thread
+
+mutant 'waiters: push forgets the threads' flight/waiters.rs 1 \
+    'address | head.addr() & THREADS' \
+    'address' \
+    2 fails loom_flight_a_thread_and
+
+mutant 'waiters: a thread announced Relaxed' flight/waiters.rs 1 \
+    'self.head.compare_exchange(head, announced, AcqRel, Relaxed)' \
+    'self.head.compare_exchange(head, announced, Relaxed, Relaxed)' \
+    2 fails loom_flight_no_thread loom_flight_a_thread_and
+
+mutant 'waiters: a thread announced is not announced again' flight/waiters.rs 1 \
+    'let announced = head.map_addr(|address| address | THREADS);' \
+    'let announced = head.map_addr(|address| address | THREADS); if head == announced { return heard; }' \
+    2 fails loom_flight_no_thread loom_flight_a_thread_and
+
+mutant 'bell: rung Relaxed' sync/bell.rs 1 \
+    'self.rung.fetch_add(1, Release)' \
+    'self.rung.fetch_add(1, crate::sync::Relaxed)' \
+    2 fails loom_flight_no_thread
+
+mutant 'bell: heard Relaxed' sync/bell.rs 1 \
+    'self.rung.load(Acquire)' \
+    'self.rung.load(crate::sync::Relaxed)' \
+    2 fails loom_flight_no_thread
 
 mutant 'waiters: a place is freed Relaxed' flight/waiters.rs 1 \
     'place.taken.store(false, Release)' \

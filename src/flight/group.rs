@@ -187,7 +187,7 @@ where
         loop {
             match self.begin(key)? {
                 Step::Lead(lead) => return lead.run(call),
-                Step::Follow(mut participant) => {
+                Step::Follow(participant) => {
                     let end = participant.wait(&clock, until);
                     if let Some(told) = told(&participant, end) {
                         return told;

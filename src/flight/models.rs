@@ -6,6 +6,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use loom::future::block_on;
 use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -237,6 +238,54 @@ fn loom_flight_no_wake_is_lost_in_two_new_seats() {
         for sitter in sitters {
             sitter.join().unwrap();
         }
+    });
+}
+
+/// As [`sit_out`], for a thread.
+fn sleep_out(list: &Arc<List>) {
+    loop {
+        let heard = list.waiters.listen();
+        if list.told.load(Relaxed) {
+            return;
+        }
+        list.waiters.sleep(heard, Duration::MAX);
+    }
+}
+
+#[test]
+fn loom_flight_no_thread_sleeps_on() {
+    model(|| {
+        let list = List::new();
+        let sleepers = [(); 2].map(|()| spawn(&list, sleep_out));
+        list.tell();
+        for sleeper in sleepers {
+            sleeper.join().unwrap();
+        }
+    });
+}
+
+/// Also what only rings says what it rings for.
+#[test]
+fn loom_flight_no_thread_sleeps_through_the_bell() {
+    model(|| {
+        let list = List::new();
+        let sleeper = spawn(&list, sleep_out);
+        list.told.store(true, Relaxed);
+        list.waiters.ring();
+        sleeper.join().unwrap();
+    });
+}
+
+/// Neither keeps the other from being seen.
+#[test]
+fn loom_flight_a_thread_and_a_task_are_woken() {
+    model(|| {
+        let list = List::new();
+        let sleeper = spawn(&list, sleep_out);
+        let sitter = spawn(&list, sit_out);
+        list.tell();
+        sleeper.join().unwrap();
+        sitter.join().unwrap();
     });
 }
 

@@ -107,39 +107,44 @@ impl<T: Clone + Send + Sync + 'static> Participant<T> {
         if alarm.poll(cx) { Poll::Ready(self.late()) } else { Poll::Pending }
     }
 
+    /// Wakes the threads that wait for this flight.
+    fn ring(&self) -> Waker {
+        Waker::from(Arc::new(Ring(Arc::clone(&self.flight))))
+    }
+
     /// Blocks the thread until there is an answer or its time is up.
-    pub(crate) fn wait(&mut self, clock: &Clock, until: u64) -> Result<T, Unanswered> {
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-        let mut alarm = clock.alarm(until);
+    pub(crate) fn wait(&self, clock: &Clock, until: u64) -> Result<T, Unanswered> {
+        let waiters = &self.flight.waiters;
+        // Of a clock that real time does not move.
+        let mut alarm: Option<(Alarm, Waker)> = None;
         let mut polite = true;
         loop {
             if let Some(end) = self.look() {
                 return end;
             }
-            self.sit(&waker);
+            // Once more after this: what happened before it wakes nobody who listens after it.
+            let heard = waiters.listen();
             if !polite {
                 self.flight.drive();
             }
             if let Some(end) = self.look() {
                 return end;
             }
-            // Of a clock that real time does not move, the alarm wakes this thread.
             let left = clock.until(until);
             let over = match left {
                 Some(left) => left.is_zero(),
-                None => alarm.poll(&mut Context::from_waker(&waker)),
+                None => {
+                    let set = || (clock.alarm(until), self.ring());
+                    let (alarm, ring) = alarm.get_or_insert_with(set);
+                    alarm.poll(&mut Context::from_waker(ring))
+                }
             };
             if over {
                 return self.late();
             }
             let due = self.flight.is_due();
-            match (due, left) {
-                (true, left) => {
-                    std::thread::park_timeout(left.map_or(COURTESY, |left| left.min(COURTESY)));
-                }
-                (false, Some(left)) if left < Duration::MAX => std::thread::park_timeout(left),
-                (false, _) => std::thread::park(),
-            }
+            let left = left.unwrap_or(Duration::MAX);
+            waiters.sleep(heard, if due { left.min(COURTESY) } else { left });
             polite = !due;
         }
     }
@@ -154,6 +159,14 @@ impl<T> Drop for Participant<T> {
             let load = self.flight.lock().take();
             drop(load);
         }
+    }
+}
+
+struct Ring<T>(Arc<Flight<T>>);
+
+impl<T: Send + Sync + 'static> Wake for Ring<T> {
+    fn wake(self: Arc<Self>) {
+        self.0.waiters.ring();
     }
 }
 

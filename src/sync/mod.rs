@@ -5,13 +5,17 @@
 //! (unit tests, see [`stall`]).
 
 #[cfg(not(any(test, seawall_loom)))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize};
+pub(crate) use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
+};
 
 #[cfg(seawall_loom)]
-pub(crate) use loom::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize};
+pub(crate) use loom::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
+};
 
 #[cfg(all(test, not(seawall_loom)))]
-pub(crate) use self::stall::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize};
+pub(crate) use self::stall::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 #[cfg(not(seawall_loom))]
 pub(crate) use atomic_waker::AtomicWaker;
@@ -24,11 +28,17 @@ pub(crate) use self::model_waker::AtomicWaker;
 pub(crate) use std::sync::{Mutex, MutexGuard};
 
 #[cfg(seawall_loom)]
-pub(crate) use loom::sync::{Mutex, MutexGuard};
+pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+
+#[cfg(not(any(seawall_loom, target_os = "linux")))]
+pub(crate) use std::sync::Condvar;
 
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 pub(crate) mod barrier;
+
+mod bell;
+pub(crate) use self::bell::Bell;
 
 mod late;
 pub(crate) use self::late::Late;

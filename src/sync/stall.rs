@@ -132,6 +132,12 @@ macro_rules! arithmetic {
     };
 }
 
+impl AtomicU32 {
+    pub(crate) fn as_ptr(&self) -> *mut u32 {
+        self.0.as_ptr()
+    }
+}
+
 impl<T> Default for AtomicPtr<T> {
     fn default() -> Self {
         Self::new(std::ptr::null_mut())
@@ -140,9 +146,11 @@ impl<T> Default for AtomicPtr<T> {
 
 common!(AtomicBool, atomic::AtomicBool, bool);
 common!(AtomicI64, atomic::AtomicI64, i64);
+common!(AtomicU32, atomic::AtomicU32, u32);
 common!(AtomicU64, atomic::AtomicU64, u64);
 common!(AtomicUsize, atomic::AtomicUsize, usize);
 common!(AtomicPtr<T>, atomic::AtomicPtr<T>, *mut T);
 arithmetic!(AtomicI64, i64);
+arithmetic!(AtomicU32, u32);
 arithmetic!(AtomicU64, u64);
 arithmetic!(AtomicUsize, usize);

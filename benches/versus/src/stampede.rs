@@ -173,6 +173,7 @@ pub fn run(args: &Args, report: &mut Report) -> Result<(), lexopt::Error> {
         if args.wants_scenario(mode) {
             let mut subjects = vec![
                 Subject::<Seawall<Block>, _>::boxed(work, block),
+                Subject::<SeawallGetWith<Block>, _>::boxed(work, block),
                 Subject::<QuickCache<Block>, _>::boxed(work, block),
                 Subject::<Moka<Block>, _>::boxed(work, block),
             ];

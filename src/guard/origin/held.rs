@@ -99,7 +99,7 @@ impl Follower {
     }
 
     /// Blocks until the lead has ended.
-    pub fn wait(mut self) -> LeadEnd {
+    pub fn wait(self) -> LeadEnd {
         let end = self.participant.wait(&self.clock, u64::MAX);
         told(end).unwrap_or(LeadEnd::Released)
     }
