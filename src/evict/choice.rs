@@ -112,8 +112,9 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
                 }
             }
             // Once round the table without meeting anything. Again, since buckets that were just being
-            // changed were passed over.
-            empty += u8::from(!met && looked_at > self.map.buckets(self.guard));
+            // moved were passed over.
+            let round = looked_at > self.map.buckets(self.guard);
+            empty += u8::from(!met && round && !sample.is_disturbed());
             if empty == 2 {
                 return None;
             }

@@ -24,6 +24,8 @@ pub(crate) struct Sample<'g, N> {
     firsts: Firsts,
     /// Whether the firsts have to be looked for.
     taken: bool,
+    /// Whether others have changed a bucket meanwhile, so that something was missed.
+    disturbed: bool,
     node: PhantomData<&'g N>,
 }
 
@@ -91,8 +93,14 @@ impl<'g, N> Sample<'g, N> {
             len: 0,
             firsts: Firsts::default(),
             taken: false,
+            disturbed: false,
             node: PhantomData,
         }
+    }
+
+    /// Whether there may be more than was found: other threads have made progress meanwhile.
+    pub(crate) fn is_disturbed(&self) -> bool {
+        self.disturbed
     }
 
     /// How many there were when the sample was made.
@@ -152,6 +160,7 @@ impl<'g, N> Sample<'g, N> {
                 let Place { bucket, index, .. } = *place;
                 return Some(Sampled { bucket, seen, index, node: PhantomData });
             }
+            self.disturbed = true;
         }
     }
 
@@ -202,7 +211,9 @@ impl<N: Node, H: Rehash<N>> Map<N, H> {
         let place = Place { bucket, index, control, left: control.occupied() };
         let mut firsts = into.firsts;
         let live = place.look(into.places.len(), rank, &mut firsts);
-        if live > 0 && into.places.try_push(place).is_ok() {
+        if live == 0 {
+            into.disturbed |= bucket.control() != control;
+        } else if into.places.try_push(place).is_ok() {
             into.len += live;
             into.firsts = firsts;
         }
