@@ -210,6 +210,11 @@ mutant 'flight: join looks, then counts' flight/word.rs 1 \
     'match Ok::<u64, u64>(self.0.fetch_add(1, AcqRel)) {' \
     2 fails loom_flight_nobody_joins loom_flight_who_joined
 
+mutant 'flight: a leader that is not alone leaves' flight/word.rs 1 \
+    'self.0.compare_exchange(1, 1 | CLOSED, Relaxed, Relaxed).is_ok()' \
+    'self.0.load(Relaxed) == 1 && { self.0.store(1 | CLOSED, Relaxed); true }' \
+    2 fails loom_flight_who_joined
+
 mutant 'waiters: push Relaxed' flight/waiters.rs 1 \
     'self.head.compare_exchange(head, pushed, AcqRel, Relaxed)' \
     'self.head.compare_exchange(head, pushed, Relaxed, Relaxed)' \

@@ -1,5 +1,7 @@
 //! What get-or-load returns, one caller at a time.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_lite::future::block_on;
@@ -31,6 +33,25 @@ fn a_value_is_loaded_once_async() {
     let loaded = block_on(cache.load("b").run_local(|_| async { *local }));
     assert_eq!(loaded.unwrap().value, Some(7));
     assert_eq!(cache.len(), 2);
+}
+
+/// One for the cache: the caller gets the loader's own. A value may be dear to copy.
+#[test]
+fn a_value_that_nobody_else_waits_for_is_copied_once() {
+    #[derive(Debug)]
+    struct Dear(Arc<AtomicU32>);
+    impl Clone for Dear {
+        fn clone(&self) -> Self {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Dear(Arc::clone(&self.0))
+        }
+    }
+    let (cache, copies) = (Cache::<u32, Dear>::new(10), Arc::new(AtomicU32::new(0)));
+    let dear = || Dear(Arc::clone(&copies));
+    cache.get_or_load(&1, dear).unwrap();
+    assert_eq!(copies.load(Ordering::Relaxed), 1);
+    block_on(cache.load(&2).run_local(|_| async { dear() })).unwrap();
+    assert_eq!(copies.load(Ordering::Relaxed), 2);
 }
 
 #[test]

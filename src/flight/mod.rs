@@ -211,6 +211,12 @@ impl<T> Flight<T> {
         }
     }
 
+    /// Ends the flight, if nobody but its leader takes part, who knows the answer; returns whether it is so.
+    /// Saves a copy of the answer. Who comes now finds what the load has left.
+    pub(crate) fn complete_alone(&self) -> bool {
+        self.word.close_alone()
+    }
+
     /// Ends the flight without an answer, unless it has one: those who wait try themselves.
     pub(crate) fn close(&self) {
         if self.word.close() {

@@ -178,6 +178,21 @@ fn loom_flight_an_answer_and_the_last_leave() {
     });
 }
 
+/// A leader that ends its flight alone leaves nobody in it.
+#[test]
+fn loom_flight_who_joined_in_time_is_not_left() {
+    model(|| {
+        let flight = Flight::new(0);
+        let follower = spawn(&flight, join);
+        let alone = flight.complete_alone();
+        if !alone {
+            flight.complete(7);
+        }
+        let told = follower.join().unwrap();
+        assert_eq!(told, if alone { Err(Unanswered::Closed) } else { Ok(7) });
+    });
+}
+
 /// Whether the answer was for several is settled with it.
 #[test]
 fn loom_flight_who_joined_in_time_shares() {

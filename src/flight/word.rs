@@ -98,6 +98,12 @@ impl Word {
         false
     }
 
+    /// Ends a flight without an answer, if its one participant has that already; returns whether it is so.
+    pub(super) fn close_alone(&self) -> bool {
+        // ORDERING: Relaxed: who finds it closed looks elsewhere.
+        self.0.compare_exchange(1, 1 | CLOSED, Relaxed, Relaxed).is_ok()
+    }
+
     /// Notes that the answer is there; returns whether anybody may be waiting for it.
     pub(super) fn finish(&self) -> bool {
         let mut word = self.0.load(Acquire);

@@ -1,6 +1,7 @@
 //! How a load is answered: what came is stored, the permit given back, and all who wait are told.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -32,40 +33,48 @@ pub(super) enum End<V> {
 
 /// A load that is being answered.
 pub(super) struct Ending<'l, K, V, S> {
-    pub(super) core: &'l Core<K, V, S>,
-    pub(super) load: &'l Claimed<K, V>,
+    core: &'l Core<K, V, S>,
+    load: &'l Claimed<K, V>,
+    /// Whether the leader takes the answer from here, and not from its flight.
+    leader_is_told: bool,
+    /// There when all have been told.
+    answer: Cell<Option<Answer<V>>>,
 }
 
-impl<K, V, S> Ending<'_, K, V, S>
+impl<'l, K, V, S> Ending<'l, K, V, S>
 where
     K: Hash + Eq + Clone,
     V: Clone + Send + Sync + 'static,
     S: BuildHasher,
 {
+    pub(super) fn new(
+        core: &'l Core<K, V, S>,
+        load: &'l Claimed<K, V>,
+        leader_is_told: bool,
+    ) -> Self {
+        Ending { core, load, leader_is_told, answer: Cell::new(None) }
+    }
+
     pub(super) fn conclude(&self, end: End<V>) -> (Answer<V>, Option<Panic>) {
         // The weigher, `Clone` and the listener are the user's: if they ask for the key, they ask for this
         // load.
         let _leading = self.load.ticket.flight.leading();
-        let panic = match catch_unwind(AssertUnwindSafe(|| self.settle(end))) {
-            Ok(answer) => return (answer, None),
-            Err(panic) => panic,
-        };
-        if let Some(answer) = self.load.ticket.flight.answer() {
-            // All have been told: the listener. A copy that panics now goes on in the caller, too.
-            let copy = catch_unwind(AssertUnwindSafe(|| answer.clone()));
-            let answer = copy.unwrap_or_else(|panic| Err(Failure::Panicked(message(&*panic))));
-            return (answer, Some(panic));
+        let settled = catch_unwind(AssertUnwindSafe(|| self.settle(end)));
+        if let Some(answer) = self.answer.take() {
+            // All have been told: if anything has panicked, it was the listener.
+            return (answer, settled.err());
         }
-        let answer = Err(Failure::Panicked(message(&*panic)));
+        let panic = settled.expect_err("a load that is settled is told");
+        let failure = Failure::Panicked(message(&*panic));
         let _ = catch_unwind(AssertUnwindSafe(|| {
             drop(panic);
             self.withdraw(None, &mut || {});
         }));
-        self.tell(&answer, Classified::Ignored);
-        (answer, None)
+        self.tell(Err(failure.clone()), Classified::Ignored);
+        (Err(failure), None)
     }
 
-    fn settle(&self, end: End<V>) -> Answer<V> {
+    fn settle(&self, end: End<V>) {
         let (failure, class) = match end {
             End::Loaded(load) => return self.store(load),
             End::Failed(error) => {
@@ -83,18 +92,17 @@ where
             (_, Failure::Refused(_) | Failure::Abandoned) => self.load.ticket.attempt,
             _ => self.core.engine.attempt(&self.load.ticket),
         };
-        let answer = Err(failure);
-        self.withdraw(attempt, &mut || self.tell(&answer, class));
-        answer
+        self.withdraw(attempt, &mut || self.tell(Err(failure.clone()), class));
     }
 
     /// Gives the permit back, and tells all who wait. Wakes them.
-    fn tell(&self, answer: &Answer<V>, class: Classified) {
+    fn tell(&self, answer: Answer<V>, class: Classified) {
+        let flight = &self.load.ticket.flight;
         if let Some(admission) = self.load.admission.take() {
             let engine = &self.core.engine;
             let permit = Permit::new(&*engine.limits, admission);
-            let outcome = self.core.report.ended(answer, self.load.began.elapsed());
-            if let Some(span) = self.load.ticket.flight.span().get() {
+            let outcome = self.core.report.ended(&answer, self.load.began.elapsed());
+            if let Some(span) = flight.span().get() {
                 span.note_outcome(outcome);
             }
             if matches!(answer, Err(Failure::Abandoned)) {
@@ -103,13 +111,16 @@ where
                 permit.finish(class, || engine.now());
             }
         }
-        // If the copy panics, those who wait are told that.
-        let copy = catch_unwind(AssertUnwindSafe(|| answer.clone()));
-        let panicked = |panic: Panic| Err(Failure::Panicked(message(&*panic)));
-        self.load.ticket.flight.complete(copy.unwrap_or_else(panicked));
+        if !self.leader_is_told || !flight.complete_alone() {
+            // If the copy panics, those who wait are told that.
+            let copy = catch_unwind(AssertUnwindSafe(|| answer.clone()));
+            let panicked = |panic: Panic| Err(Failure::Panicked(message(&*panic)));
+            flight.complete(copy.unwrap_or_else(panicked));
+        }
+        self.answer.set(Some(answer));
     }
 
-    fn store(&self, load: Load<V>) -> Answer<V> {
+    fn store(&self, load: Load<V>) {
         if let (Some(screen), Load::Value(_) | Load::With(..) | Load::NotStored(_)) =
             (&self.core.engine.screen, &load)
         {
@@ -119,20 +130,20 @@ where
         match load {
             Load::Value(value) => {
                 let copy = value.clone();
-                self.put(NewContent::Value(copy, &plain), Some(value), &plain)
+                self.put(NewContent::Value(copy, &plain), Some(value), &plain);
             }
             Load::With(value, options) => {
                 let copy = value.clone();
-                self.put(NewContent::Value(copy, &options), Some(value), &options)
+                self.put(NewContent::Value(copy, &options), Some(value), &options);
             }
             Load::NotStored(value) => {
                 let attempt = self.core.engine.attempt(&self.load.ticket);
-                self.put(NewContent::Nothing(attempt), Some(value), &plain)
+                self.put(NewContent::Nothing(attempt), Some(value), &plain);
             }
             Load::Absent => self.put(NewContent::Absent(None), None, &plain),
             Load::AbsentFor(ttl) => {
                 let ttl = Some(crate::clock::millis(ttl));
-                self.put(NewContent::Absent(ttl), None, &plain)
+                self.put(NewContent::Absent(ttl), None, &plain);
             }
             Load::Unchanged => self.keep(&plain),
             Load::UnchangedWith(options) => self.keep(&options),
@@ -140,12 +151,7 @@ where
     }
 
     /// Stores what came, and tells all who wait what the loader said.
-    fn put(
-        &self,
-        content: NewContent<'_, V>,
-        value: Option<V>,
-        options: &InsertOptions,
-    ) -> Answer<V> {
+    fn put(&self, content: NewContent<'_, V>, value: Option<V>, options: &InsertOptions) {
         let mut loaded = Loaded {
             value,
             version: options.version,
@@ -153,7 +159,6 @@ where
             stored: false,
             outdated: None,
         };
-        let mut answer = None;
         let ticket = &self.load.ticket;
         self.core.engine.conclude(
             self.load.hash,
@@ -164,21 +169,18 @@ where
                 loaded.stored = concluded == Concluded::Stored;
                 loaded.outdated =
                     (concluded == Concluded::Outdated).then_some(ticket.invalidations);
-                let told = Ok(std::mem::replace(&mut loaded, Loaded::nothing()));
-                self.tell(&told, Classified::Success);
-                answer = Some(told);
+                let told = std::mem::replace(&mut loaded, Loaded::nothing());
+                self.tell(Ok(told), Classified::Success);
             },
         );
-        answer.expect("a load that is concluded is told")
     }
 
     /// "Unchanged": those who wait get the value that the load began from.
-    fn keep(&self, options: &InsertOptions) -> Answer<V> {
+    fn keep(&self, options: &InsertOptions) {
         let Some(previous) = &self.load.previous else {
-            let answer = Err(Failure::NothingToKeep);
             let attempt = self.core.engine.attempt(&self.load.ticket);
-            self.withdraw(attempt, &mut || self.tell(&answer, Classified::Ignored));
-            return answer;
+            let nothing = || Err(Failure::NothingToKeep);
+            return self.withdraw(attempt, &mut || self.tell(nothing(), Classified::Ignored));
         };
         let told = InsertOptions {
             version: options.version.max(previous.version),
@@ -186,7 +188,7 @@ where
             ..InsertOptions::new()
         };
         let value = Some(previous.value.clone());
-        self.put(NewContent::Unchanged(options), value, &told)
+        self.put(NewContent::Unchanged(options), value, &told);
     }
 
     /// Takes the load's traces out, but for what is to be remembered of the attempt.

@@ -154,7 +154,9 @@ where
 
     fn conclude(&mut self, end: End<V>) -> (Answer<V>, Option<Panic>) {
         self.ended = true;
-        Ending { core: &self.core, load: self.load() }.conclude(end)
+        // A lead that was borrowed is of a caller that waits for nothing else.
+        let leader_is_told = matches!(self.core, Cow::Borrowed(_));
+        Ending::new(&self.core, self.load(), leader_is_told).conclude(end)
     }
 
     fn conclude_quietly(&mut self, end: End<V>) -> Answer<V> {
