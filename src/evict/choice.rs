@@ -53,7 +53,7 @@ where
     hand: &'a Hand,
     now: u8,
     spared: usize,
-    /// Hash of the protected entry, and how many units ago it was evicted, if it came back to main.
+    /// Hash of the protected entry, and how many units ago it was inserted before, if it came back to main.
     returned: Option<(u64, u8)>,
 }
 
@@ -108,6 +108,7 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
                     self.demote_returned();
                     sample.clear();
                 } else if let Some(victim) = self.evict_or_spare(next) {
+                    self.tell_of_returned();
                     return Some(victim);
                 }
             }
@@ -164,12 +165,14 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
     /// Whether the protected entry, which came back to main, is worth no more than the one of main that
     /// would have to go for it.
     ///
-    /// It was used once in as many units as it was away. The other is credited with half a use beyond
-    /// what was counted, and stays if it was used at least three quarters as often.
+    /// It was asked for once in as many units as lie between its inserts. The other stays if it has been
+    /// asked for as often, its insert counted too; so it may stay until it has had as much time to be used
+    /// as the key took to come back. Given less, the keys of a loop would drive each other out of main
+    /// before any is used, and none would hit.
     fn is_refused(&self, policy: Policy) -> bool {
-        let Some((_, away)) = self.returned else { return false };
+        let Some((_, interval)) = self.returned else { return false };
         let (uses, units) = (policy.frequency(), distance(self.now, policy.age()));
-        let often = 2 * (2 * u16::from(uses) + 1) * u16::from(away.max(1)) >= 3 * u16::from(units);
+        let often = (uses + 1) * interval.max(1) >= units;
         policy.is_main() && (often || uses > 0 && self.spared >= SPARED_FOR_RETURNED)
     }
 
@@ -199,6 +202,16 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
         }
     }
 
+    /// Lets the share know of the protected entry, if it came back and was not refused. One that is not
+    /// worth a place of main's is not worth one that small would take from main either.
+    #[inline]
+    fn tell_of_returned(&self) {
+        if let Some((_, interval)) = self.returned {
+            let (hand, own) = self.evict.hands.of(self.guard.stripe());
+            self.evict.share.returned(interval, &hand.stay, &hand.pull, own);
+        }
+    }
+
     fn change_small(&self, found: &Found<'g, N>, sign: i64) {
         let weight = i64::try_from(self.judge.weight(found.node())).unwrap_or(i64::MAX);
         let (hand, own) = self.evict.hands.of(self.guard.stripe());
@@ -221,7 +234,9 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
         }
         if !found.policy().is_main() {
             let (words, place) = self.map.ghosts_at(next.bucket(), self.guard);
-            ghost::put(words, Id::new(place, found.tag()), self.now);
+            let born = found.policy().age();
+            ghost::put(words, Id::new(place, found.tag()), born, self.now);
+            self.hand.stay.note(distance(self.now, born));
         }
         Some(Victim { found, cause: RemovalCause::Evicted })
     }
