@@ -55,6 +55,8 @@ where
     spared: usize,
     /// Hash of the protected entry, and how many units ago it was inserted before, if it came back to main.
     returned: Option<(u64, u8)>,
+    /// Weight of the protected entry, if it was demoted: not yet among that of the small region.
+    demoted: i64,
 }
 
 impl Evict {
@@ -71,15 +73,30 @@ impl Evict {
     ) -> Option<Victim<'g, N>> {
         let (hand, _) = self.hands.of(guard.stripe());
         let (now, returned) = (self.now(guard), hand.returned.take());
-        Choice { evict: self, map, judge, protect, guard, hand, now, spared: 0, returned }.run()
+        let spared = 0;
+        let mut choice = Choice {
+            evict: self,
+            map,
+            judge,
+            protect,
+            guard,
+            hand,
+            now,
+            spared,
+            returned,
+            demoted: 0,
+        };
+        let victim = choice.run();
+        choice.account_for_demoted();
+        victim
     }
 }
 
 impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
-    fn run(mut self) -> Option<Victim<'g, N>> {
+    fn run(&mut self) -> Option<Victim<'g, N>> {
         let (mut empty, mut steered) = (0, false);
         loop {
-            let small_first = self.evict.small_is_over(self.guard);
+            let small_first = self.evict.small_is_over(self.demoted, self.guard);
             let mut sample = Sample::new();
             let looked_at = self.gather(&mut sample, small_first);
             if self.judge.may_be_dead() {
@@ -197,7 +214,7 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
         let Some(found) = returned.filter(|found| found.policy().is_main()) else { return };
         let policy = Policy::new(false, found.policy().frequency(), found.policy().age());
         if found.stamp(policy).is_some() {
-            self.change_small(&found, 1);
+            self.demoted = self.weight(&found);
             self.hand.recent.note(hash);
         }
     }
@@ -212,10 +229,22 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
         }
     }
 
-    fn change_small(&self, found: &Found<'g, N>, sign: i64) {
-        let weight = i64::try_from(self.judge.weight(found.node())).unwrap_or(i64::MAX);
+    /// Accounts for what was demoted only now that its place is paid for: while small seems too large, other
+    /// threads would let keys into main without asking whether they are worth it.
+    #[inline]
+    fn account_for_demoted(&self) {
+        if self.demoted > 0 {
+            self.change_small(self.demoted);
+        }
+    }
+
+    fn weight(&self, found: &Found<'g, N>) -> i64 {
+        i64::try_from(self.judge.weight(found.node())).unwrap_or(i64::MAX)
+    }
+
+    fn change_small(&self, change: i64) {
         let (hand, own) = self.evict.hands.of(self.guard.stripe());
-        self.evict.move_small(hand, own, sign * weight);
+        self.evict.move_small(hand, own, change);
     }
 
     /// Evicts an entry, unless it deserves to stay or is not to be had any more.
@@ -258,7 +287,7 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
             return false;
         }
         if found.stamp(Policy::new(true, 0, self.now)).is_some() {
-            self.change_small(found, -1);
+            self.change_small(-self.weight(found));
         }
         true
     }

@@ -287,9 +287,10 @@ impl Evict {
         (clock / self.limits.unit.load(Relaxed)) as u8 % AGES
     }
 
-    fn small_is_over(&self, guard: &Guard) -> bool {
+    /// Whether the small region is over its share, counting weight that is not yet accounted.
+    fn small_is_over(&self, more: i64, guard: &Guard) -> bool {
         let (hand, _) = self.hands.of(guard.stripe());
-        let small = self.small.load(Relaxed).wrapping_add(hand.small.get());
+        let small = self.small.load(Relaxed).wrapping_add(hand.small.get()).saturating_add(more);
         small > self.share.of(self.capacity())
     }
 
