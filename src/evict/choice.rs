@@ -74,26 +74,13 @@ impl Evict {
         let (hand, _) = self.hands.of(guard.stripe());
         let (now, returned) = (self.now(guard), hand.returned.take());
         let spared = 0;
-        let mut choice = Choice {
-            evict: self,
-            map,
-            judge,
-            protect,
-            guard,
-            hand,
-            now,
-            spared,
-            returned,
-            demoted: 0,
-        };
-        let victim = choice.run();
-        choice.account_for_demoted();
-        victim
+        Choice { evict: self, map, judge, protect, guard, hand, now, spared, returned, demoted: 0 }
+            .run()
     }
 }
 
 impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
-    fn run(&mut self) -> Option<Victim<'g, N>> {
+    fn run(mut self) -> Option<Victim<'g, N>> {
         let (mut empty, mut steered) = (0, false);
         loop {
             let small_first = self.evict.small_is_over(self.demoted, self.guard);
@@ -102,6 +89,7 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
             if self.judge.may_be_dead() {
                 let dead = self.take_dead(&sample);
                 if dead.is_some() {
+                    self.account_for_demoted();
                     return dead;
                 }
             }
@@ -126,6 +114,7 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
                     sample.clear();
                 } else if let Some(victim) = self.evict_or_spare(next) {
                     self.tell_of_returned();
+                    self.account_for_demoted();
                     return Some(victim);
                 }
             }
@@ -133,6 +122,7 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
             // changed were passed over.
             empty += u8::from(!met && looked_at > self.map.buckets(self.guard));
             if empty == 2 {
+                self.account_for_demoted();
                 return None;
             }
         }
