@@ -142,6 +142,22 @@ fn pol_04_ten_capacities_of_inserts_suffice_to_adapt() {
     assert_consistent(&cache);
 }
 
+/// POL-04
+#[test]
+fn pol_04_a_loop_after_keys_of_the_moment_is_kept_as_in_a_new_cache() {
+    // Those leave a large small region and a main of no use. The loop's keys must not drive each other out
+    // of main before any is used, nor seem to ask for a larger small region still.
+    for (keys, least) in [(1_060, 88), (1_100, 80), (1_350, 68), (1_600, 56)] {
+        let cache = cache();
+        hits(&cache, recent(60_000, 1_000_000));
+        hits(&cache, looping(20, keys));
+        let settled = hits(&cache, looping(20, keys));
+        let best = 100 * CAPACITY / keys;
+        assert!(settled >= least, "{settled} % of a loop over {keys}, {best} at best");
+        assert_consistent(&cache);
+    }
+}
+
 /// POL-05
 #[test]
 fn pol_05_a_budget_by_weight_adapts_as_one_by_entries_does() {

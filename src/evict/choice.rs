@@ -53,8 +53,10 @@ where
     hand: &'a Hand,
     now: u8,
     spared: usize,
-    /// Hash of the protected entry, and how many units ago it was evicted, if it came back to main.
+    /// Hash of the protected entry, and how many units ago it was inserted before, if it came back to main.
     returned: Option<(u64, u8)>,
+    /// Weight of the protected entry, if it was demoted: not yet among that of the small region.
+    demoted: i64,
 }
 
 impl Evict {
@@ -71,7 +73,9 @@ impl Evict {
     ) -> Option<Victim<'g, N>> {
         let (hand, _) = self.hands.of(guard.stripe());
         let (now, returned) = (self.now(guard), hand.returned.take());
-        Choice { evict: self, map, judge, protect, guard, hand, now, spared: 0, returned }.run()
+        let spared = 0;
+        Choice { evict: self, map, judge, protect, guard, hand, now, spared, returned, demoted: 0 }
+            .run()
     }
 }
 
@@ -79,12 +83,13 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
     fn run(mut self) -> Option<Victim<'g, N>> {
         let (mut empty, mut steered) = (0, false);
         loop {
-            let small_first = self.evict.small_is_over(self.guard);
+            let small_first = self.evict.small_is_over(self.demoted, self.guard);
             let mut sample = Sample::new();
             let looked_at = self.gather(&mut sample, small_first);
             if self.judge.may_be_dead() {
                 let dead = self.take_dead(&sample);
                 if dead.is_some() {
+                    self.account_for_demoted();
                     return dead;
                 }
             }
@@ -108,6 +113,8 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
                     self.demote_returned();
                     sample.clear();
                 } else if let Some(victim) = self.evict_or_spare(next) {
+                    self.tell_of_returned();
+                    self.account_for_demoted();
                     return Some(victim);
                 }
             }
@@ -116,6 +123,7 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
             let round = looked_at > self.map.buckets(self.guard);
             empty += u8::from(!met && round && !sample.is_disturbed());
             if empty == 2 {
+                self.account_for_demoted();
                 return None;
             }
         }
@@ -165,12 +173,14 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
     /// Whether the protected entry, which came back to main, is worth no more than the one of main that
     /// would have to go for it.
     ///
-    /// It was used once in as many units as it was away. The other is credited with half a use beyond
-    /// what was counted, and stays if it was used at least three quarters as often.
+    /// It was asked for once in as many units as lie between its inserts. The other stays if it has been
+    /// asked for as often, its insert counted too; so it may stay until it has had as much time to be used
+    /// as the key took to come back. Given less, the keys of a loop would drive each other out of main
+    /// before any is used, and none would hit.
     fn is_refused(&self, policy: Policy) -> bool {
-        let Some((_, away)) = self.returned else { return false };
+        let Some((_, interval)) = self.returned else { return false };
         let (uses, units) = (policy.frequency(), distance(self.now, policy.age()));
-        let often = 2 * (2 * u16::from(uses) + 1) * u16::from(away.max(1)) >= 3 * u16::from(units);
+        let often = (uses + 1) * interval.max(1) >= units;
         policy.is_main() && (often || uses > 0 && self.spared >= SPARED_FOR_RETURNED)
     }
 
@@ -195,15 +205,37 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
         let Some(found) = returned.filter(|found| found.policy().is_main()) else { return };
         let policy = Policy::new(false, found.policy().frequency(), found.policy().age());
         if found.stamp(policy).is_some() {
-            self.change_small(&found, 1);
+            self.demoted = self.weight(&found);
             self.hand.recent.note(hash);
         }
     }
 
-    fn change_small(&self, found: &Found<'g, N>, sign: i64) {
-        let weight = i64::try_from(self.judge.weight(found.node())).unwrap_or(i64::MAX);
+    /// Lets the share know of the protected entry, if it came back and was not refused. One that is not
+    /// worth a place of main's is not worth one that small would take from main either.
+    #[inline]
+    fn tell_of_returned(&self) {
+        if let Some((_, interval)) = self.returned {
+            let (hand, own) = self.evict.hands.of(self.guard.stripe());
+            self.evict.share.returned(interval, &hand.stay, &hand.pull, own);
+        }
+    }
+
+    /// Accounts for what was demoted only now that its place is paid for: while small seems too large, other
+    /// threads would let keys into main without asking whether they are worth it.
+    #[inline]
+    fn account_for_demoted(&self) {
+        if self.demoted > 0 {
+            self.change_small(self.demoted);
+        }
+    }
+
+    fn weight(&self, found: &Found<'g, N>) -> i64 {
+        i64::try_from(self.judge.weight(found.node())).unwrap_or(i64::MAX)
+    }
+
+    fn change_small(&self, change: i64) {
         let (hand, own) = self.evict.hands.of(self.guard.stripe());
-        self.evict.move_small(hand, own, sign * weight);
+        self.evict.move_small(hand, own, change);
     }
 
     /// Evicts an entry, unless it deserves to stay or is not to be had any more.
@@ -222,7 +254,9 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
         }
         if !found.policy().is_main() {
             let (words, place) = self.map.ghosts_at(next.bucket(), self.guard);
-            ghost::put(words, Id::new(place, found.tag()), self.now);
+            let born = found.policy().age();
+            ghost::put(words, Id::new(place, found.tag()), born, self.now);
+            self.hand.stay.note(distance(self.now, born));
         }
         Some(Victim { found, cause: RemovalCause::Evicted })
     }
@@ -244,7 +278,7 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
             return false;
         }
         if found.stamp(Policy::new(true, 0, self.now)).is_some() {
-            self.change_small(found, -1);
+            self.change_small(-self.weight(found));
         }
         true
     }

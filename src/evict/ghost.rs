@@ -5,6 +5,9 @@
 //! one of two words (two-choice), so that a busy bucket may use its neighbours' room. All accesses are
 //! relaxed loads and stores: a lost race loses a hint.
 //!
+//! Its age tells when the key was inserted: nobody has asked for it from then until it comes back, so
+//! that is how often it is asked for, however long it was kept meanwhile.
+//!
 //! ```text
 //! ghost   15..11 age   10..8 place of the bucket in its group   7..0 tag      zero: empty
 //! ```
@@ -13,8 +16,9 @@ use crate::sync::{AtomicU64, Relaxed};
 
 use super::{AGES, distance};
 
-/// Ghosts older than this many units of age (sixteenths of the capacity) count no more.
-const WINDOW: u8 = 24;
+/// Ghosts of keys that were inserted more than this many units of age ago count no more: twice the
+/// capacity.
+const WINDOW: u8 = 28;
 
 const LANES: u32 = 4;
 const ID: u64 = 0x07FF;
@@ -76,7 +80,7 @@ fn ages(word: u64, now: u8) -> u64 {
     ages | ((used ^ HIGH) >> (15 - AGES.trailing_zeros()))
 }
 
-/// How many units of age ago a key was evicted, if that was lately; forgets that it was.
+/// How many units of age ago a key that was evicted had been inserted, if that was lately; forgets it.
 pub(super) fn take(words: &[AtomicU64], id: Id, now: u8) -> Option<u8> {
     for index in id.words() {
         let word = words[index].load(Relaxed);
@@ -95,8 +99,9 @@ pub(super) fn take(words: &[AtomicU64], id: Id, now: u8) -> Option<u8> {
     None
 }
 
-/// Notes that a key was evicted, in the place of the oldest ghost of its two words.
-pub(super) fn put(words: &[AtomicU64], id: Id, now: u8) {
+/// Notes that a key was evicted which had been inserted at `born`, in the place of the oldest ghost of its
+/// two words.
+pub(super) fn put(words: &[AtomicU64], id: Id, born: u8, now: u8) {
     let [first, second] = id.words();
     let pair = [words[first].load(Relaxed), words[second].load(Relaxed)];
     let [first_ages, second_ages] = pair.map(|word| ages(word, now));
@@ -107,7 +112,7 @@ pub(super) fn put(words: &[AtomicU64], id: Id, now: u8) {
     };
     let oldest = (0..LANES).map(place).max().unwrap_or(0) as u32 % (2 * LANES);
     let (which, position) = ((oldest / LANES) as usize, oldest % LANES);
-    let ghost = u64::from(now) << 11 | id.bits();
+    let ghost = u64::from(born) << 11 | id.bits();
     words[[first, second][which]].store(with_lane(pair[which], position, ghost), Relaxed);
 }
 
@@ -124,10 +129,10 @@ mod tests {
         let words = group();
         let id = Id::new(3, 77);
         assert_eq!(take(&words, id, 5), None);
-        put(&words, id, 5);
+        put(&words, id, 3, 5);
         assert_eq!(take(&words, Id::new(2, 77), 5), None);
         assert_eq!(take(&words, Id::new(3, 76), 5), None);
-        assert_eq!(take(&words, id, 6), Some(1));
+        assert_eq!(take(&words, id, 6), Some(3));
         assert_eq!(take(&words, id, 6), None);
     }
 
@@ -135,7 +140,7 @@ mod tests {
     fn a_ghost_beyond_the_window_counts_no_more() {
         let words = group();
         let id = Id::new(0, 1);
-        put(&words, id, 30);
+        put(&words, id, 30, 31);
         assert_eq!(take(&words, id, (30 + WINDOW + 1) % AGES), None);
         assert_eq!(take(&words, id, (30 + WINDOW) % AGES), Some(WINDOW));
     }
@@ -144,7 +149,7 @@ mod tests {
     fn the_oldest_ghost_makes_room() {
         let words = group();
         for age in 0..12 {
-            put(&words, Id::new(4, 14 * age + 1), age);
+            put(&words, Id::new(4, 14 * age + 1), age, age);
         }
         // All share one pair of words: eight lanes for the twelve of them.
         let kept: Vec<u8> =

@@ -18,7 +18,7 @@ mod share;
 
 use self::ghost::Id;
 use self::recent::Recent;
-use self::share::Share;
+use self::share::{Share, Stay};
 use crate::listener::RemovalCause;
 use crate::sync::{AtomicI64, AtomicU64, Cell, Padded, Relaxed, Striped};
 use crate::table::reclaim::Guard;
@@ -27,8 +27,8 @@ use crate::table::{Found, Map, Node, Rehash};
 
 /// Values of an age stamp; they wrap.
 const AGES: u8 = Policy::AGES;
-/// Ages per capacity: one unit of age is a sixteenth of the capacity in inserted weight.
-const UNITS: u64 = 16;
+/// Ages per capacity: one unit of age is a fourteenth of the capacity in inserted weight.
+const UNITS: u64 = 14;
 /// The part of the capacity that each thread may keep waiting to be freed.
 const WAITING: u64 = 64;
 /// Entries that a hand gathers at most before it tells the shared counters.
@@ -96,6 +96,7 @@ struct Hand {
     /// What was gathered for moving the small region's share.
     pull: Cell,
     recent: Recent,
+    stay: Stay,
     returned: Returned,
 }
 
@@ -103,20 +104,20 @@ struct Hand {
 #[derive(Debug, Default)]
 struct Returned {
     hash: AtomicU64,
-    /// How many units of age ago it was evicted, plus one; zero: it did not come back.
-    distance: AtomicU64,
+    /// How many units of age ago it was inserted before, plus one; zero: it did not come back.
+    interval: AtomicU64,
 }
 
 impl Returned {
-    fn set(&self, hash: u64, distance: Option<u8>) {
+    fn set(&self, hash: u64, interval: Option<u8>) {
         self.hash.store(hash, Relaxed);
-        self.distance.store(distance.map_or(0, |distance| u64::from(distance) + 1), Relaxed);
+        self.interval.store(interval.map_or(0, |interval| u64::from(interval) + 1), Relaxed);
     }
 
     fn take(&self) -> Option<(u64, u8)> {
-        let distance = self.distance.load(Relaxed).checked_sub(1)?;
-        self.distance.store(0, Relaxed);
-        Some((self.hash.load(Relaxed), distance as u8))
+        let interval = self.interval.load(Relaxed).checked_sub(1)?;
+        self.interval.store(0, Relaxed);
+        Some((self.hash.load(Relaxed), interval as u8))
     }
 }
 
@@ -201,15 +202,12 @@ impl Evict {
         hash: u64,
         guard: &Guard,
     ) -> Policy {
-        let (hand, own) = self.hands.of(guard.stripe());
+        let (hand, _) = self.hands.of(guard.stripe());
         let now = self.now(guard);
         let (words, place) = map.ghosts(hash, guard);
         let tag = (Word::tag_of(hash) >> 48) as u8;
         let returned = ghost::take(words, Id::new(place, tag), now);
         hand.returned.set(hash, returned);
-        if let Some(distance) = returned {
-            self.share.returned(distance, &hand.pull, own);
-        }
         let main = returned.is_some() || self.main_is_filling();
         if !main {
             hand.recent.note(hash);
@@ -289,9 +287,10 @@ impl Evict {
         (clock / self.limits.unit.load(Relaxed)) as u8 % AGES
     }
 
-    fn small_is_over(&self, guard: &Guard) -> bool {
+    /// Whether the small region is over its share, counting weight that is not yet accounted.
+    fn small_is_over(&self, more: i64, guard: &Guard) -> bool {
         let (hand, _) = self.hands.of(guard.stripe());
-        let small = self.small.load(Relaxed).wrapping_add(hand.small.get());
+        let small = self.small.load(Relaxed).wrapping_add(hand.small.get()).saturating_add(more);
         small > self.share.of(self.capacity())
     }
 

@@ -1,22 +1,24 @@
 //! The small region's share of the capacity, which follows what returns and evictions tell.
 //!
 //! Two signals are weighed against each other, both in uses for each place and unit of time. A key that
-//! comes back right after it was evicted from the small region would have been found if the region were
+//! comes back little later than the small region keeps entries would have been found if the region were
 //! a little larger. The uses of the entry of main that is next to go would be lost if main were a little
 //! smaller. Where both are equally many, the share rests.
 
-use crate::sync::{AtomicI64, Cell, Padded, Relaxed};
+use crate::sync::{AtomicI64, AtomicU64, Cell, Padded, Relaxed};
 
 /// The whole capacity, as a share.
 const WHOLE: i64 = 1 << 40;
 /// One use for each place and unit of time, as a signal.
 pub(super) const USE: i64 = 1 << 10;
-/// How much a return within [`NEAR`] counts. It is one of the keys evicted in the last one and a half
-/// units, on average: two thirds of a use. Twice that, since of what main loses only the uses up to the
-/// cap are seen.
-const RETURN: i64 = USE * 4 / 3;
-/// Returns after at most this many units of age tell that the small region is too small.
-const NEAR: u8 = 1;
+/// How much a return within [`NEAR`] counts. It is one of the keys evicted in the last one and a quarter
+/// units: four fifths of a use. Half as much again, since of what main loses only the uses up to the cap
+/// are seen.
+const RETURN: i64 = USE * 6 / 5;
+/// A unit of age, as a stay in the small region.
+const UNIT: u64 = 1 << 8;
+/// Keys that come back at most this much later than entries stay tell that the small region is too small.
+const NEAR: u64 = UNIT * 5 / 4;
 /// Entries that the share moves for a signal of one use.
 const STRIDE: i64 = 12;
 /// By how much each eviction moves a share above its resting place back to it, as a signal: when the
@@ -25,6 +27,25 @@ const REST: i64 = USE / 200;
 /// The least and the largest share.
 const LEAST: i64 = WHOLE / 100;
 const MOST: i64 = WHOLE / 5 * 4;
+
+/// How long the entries that a hand evicted from the small region had been there: the mean of some sixteen.
+///
+/// The stay of one entry tells little, since a sample may pass it over for long or meet it early.
+#[derive(Debug, Default)]
+pub(super) struct Stay(AtomicU64);
+
+impl Stay {
+    /// Relaxed: a lost race loses one entry of the mean.
+    #[inline]
+    pub(super) fn note(&self, units: u8) {
+        let mean = self.0.load(Relaxed);
+        self.0.store(mean - mean / 16 + u64::from(units) * UNIT / 16, Relaxed);
+    }
+
+    fn is_near(&self, interval: u8) -> bool {
+        u64::from(interval) * UNIT <= self.0.load(Relaxed) + NEAR
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Share {
@@ -57,9 +78,9 @@ impl Share {
         (weight as i64).max(1)
     }
 
-    /// A key was inserted that had been evicted from the small region so many units ago.
-    pub(super) fn returned(&self, distance: u8, pull: &Cell, own: bool) {
-        if distance <= NEAR {
+    /// A key was inserted again after so many units, having been evicted from the small region.
+    pub(super) fn returned(&self, interval: u8, stay: &Stay, pull: &Cell, own: bool) {
+        if stay.is_near(interval) {
             self.pull(RETURN, pull, own);
         }
     }
@@ -107,12 +128,14 @@ mod tests {
     #[test]
     fn early_returns_enlarge_it_and_late_ones_do_not() {
         let (share, pull) = at(0.05);
-        share.returned(NEAR + 1, &pull, true);
+        let stay = Stay::default();
+        (0..100).for_each(|_| stay.note(5));
+        share.returned(7, &stay, &pull, true);
         assert_eq!(share.of(CAPACITY), 50);
-        share.returned(NEAR, &pull, true);
-        assert_eq!(share.of(CAPACITY), 50 + 16);
+        share.returned(6, &stay, &pull, true);
+        assert_eq!(share.of(CAPACITY), 50 + 14);
         for _ in 0..1000 {
-            share.returned(0, &pull, true);
+            share.returned(0, &Stay::default(), &pull, true);
         }
         assert_eq!(share.of(CAPACITY), 800);
     }
@@ -132,7 +155,7 @@ mod tests {
     fn without_uses_it_returns_to_its_resting_place() {
         let (share, pull) = at(0.05);
         for _ in 0..1000 {
-            share.returned(0, &pull, true);
+            share.returned(0, &Stay::default(), &pull, true);
         }
         for _ in 0..20_000 {
             share.evicting(0, 9, &pull, true);
@@ -143,13 +166,13 @@ mod tests {
     #[test]
     fn small_signals_add_up_in_a_large_cache() {
         let (share, pull) = (Share::new(0.05, 1 << 30), Cell::default());
-        share.returned(0, &pull, true);
+        share.returned(0, &Stay::default(), &pull, true);
         assert_eq!(share.of(1 << 30), (1 << 30) / 20);
         for _ in 0..1 << 20 {
-            share.returned(0, &pull, true);
+            share.returned(0, &Stay::default(), &pull, true);
         }
         let grown = share.of(1 << 30) - (1 << 30) / 20;
-        let expected = (1 << 20) * 16;
+        let expected = (1 << 20) * 14;
         assert!((grown - expected).abs() < expected / 8, "{grown}");
     }
 }
