@@ -5,11 +5,12 @@ use std::hash::{BuildHasher, Hash};
 use std::ptr;
 
 use super::{After, Engine, Eye, GROW_LOAD_IN_TEN, Judgement, Outlet};
-use crate::evict::{Evict, Judge, Victim};
+use crate::evict::{Evict, Judge, Newcomer, Victim};
 use crate::listener::RemovalCause;
 use crate::node::Node;
 use crate::stats::Event;
 use crate::table::reclaim::Guard;
+use crate::table::word::Policy;
 use crate::table::{Found, Probe};
 
 /// Entries that an insert evicts beyond its own need while the cache is over its capacity.
@@ -37,12 +38,11 @@ where
         };
         let old_weight = self.weight(old.node());
         let change = signed(weight) - signed(old_weight);
-        self.evict.reweighed(change, new.policy(), guard);
         self.count_gone(cause, old_weight, guard);
         self.note_garbage(old_weight, guard);
         // Before the evictions, so that nothing that panics there keeps the listener from hearing of it.
         after.notice(old.node(), cause, guard);
-        self.settle(change, ptr::from_ref(new.node()), guard, after);
+        self.settle(change, new, guard, after);
         self.do_a_share(guard, after);
     }
 
@@ -54,8 +54,8 @@ where
         after: &mut After<'_, K, V, S>,
     ) {
         self.recorder.count(Event::Insert, guard.stripe());
-        let entries = self.evict.entered(weight, found.policy(), guard);
-        self.settle(signed(weight), ptr::from_ref(found.node()), guard, after);
+        let entries = self.evict.entered(signed(weight), guard);
+        self.settle(signed(weight), found, guard, after);
         if entries.is_some_and(|n| n * 10 > self.map.buckets(guard) as u64 * GROW_LOAD_IN_TEN) {
             self.map.start_growth(guard);
         }
@@ -74,20 +74,21 @@ where
     fn settle<'e>(
         &'e self,
         debt: i64,
-        protect: *const Node<K, V>,
+        of: &Found<'e, Node<K, V>>,
         guard: &'e Guard,
         after: &mut After<'_, K, V, S>,
     ) {
+        let mut newcomer = self.evict.newcomer(of.node(), debt, of.policy(), guard);
         let mut debt = Debt { evict: &self.evict, left: debt };
         while debt.left > 0 && !debt.charge() {
-            let Some(weight) = self.evict_one(protect, guard, after) else {
+            let Some(weight) = self.evict_one(&mut newcomer, guard, after) else {
                 // Nothing else is left: what is accounted is being taken out by other threads, which
                 // have not yet said so.
                 break;
             };
             debt.left -= signed(weight);
         }
-        drop(debt);
+        drop((debt, newcomer));
         self.shrink(guard, after);
     }
 
@@ -97,20 +98,26 @@ where
             if !self.evict.is_over() {
                 return;
             }
-            let Some(weight) = self.evict_one(ptr::null(), guard, after) else { return };
+            let Some(weight) = self.evict_one(&mut self.nobody(guard), guard, after) else {
+                return;
+            };
             self.evict.discharge(signed(weight));
         }
+    }
+
+    fn nobody<'e>(&'e self, guard: &'e Guard) -> Newcomer<'e, Node<K, V>> {
+        self.evict.newcomer(ptr::null(), 0, Policy::PENDING, guard)
     }
 
     /// Evicts one entry, or reclaims a dead one; returns its weight, which is still in the account.
     fn evict_one<'e>(
         &'e self,
-        protect: *const Node<K, V>,
+        newcomer: &mut Newcomer<'e, Node<K, V>>,
         guard: &'e Guard,
         after: &mut After<'_, K, V, S>,
     ) -> Option<u64> {
         let Victim { found, cause } =
-            self.evict.evict(&self.map, &Eye(self, guard), protect, guard)?;
+            self.evict.evict(&self.map, &Eye(self, guard), newcomer, guard)?;
         Some(self.gone(found.node(), found.policy(), cause, guard, after))
     }
 
@@ -156,7 +163,8 @@ where
         while self.evict.is_over() {
             let mut after = After::new(self, &outlet);
             let guard = after.pin();
-            let Some(weight) = self.evict_one(ptr::null(), &guard, &mut after) else { break };
+            let mut nobody = self.nobody(&guard);
+            let Some(weight) = self.evict_one(&mut nobody, &guard, &mut after) else { break };
             self.evict.discharge(signed(weight));
         }
         outlet.resume();

@@ -1,7 +1,7 @@
 //! Choosing what to evict.
 
 use super::ghost::{self, Id};
-use super::{AGES, Evict, Hand, Judge, Victim, distance};
+use super::{AGES, Evict, Hand, Judge, Newcomer, Victim, distance};
 use crate::listener::RemovalCause;
 use crate::sync::Relaxed;
 use crate::table::reclaim::Guard;
@@ -48,19 +48,17 @@ where
     evict: &'a Evict,
     map: &'g Map<N, H>,
     judge: &'a J,
-    protect: *const N,
+    newcomer: &'a mut Newcomer<'g, N>,
     guard: &'g Guard,
     hand: &'a Hand,
     now: u8,
     spared: usize,
-    /// Hash of the protected entry, and how many units ago it was inserted before, if it came back to main.
+    /// Hash of the newcomer, and how many units ago it was inserted before, if it came back to main.
     returned: Option<(u64, u8)>,
-    /// Weight of the protected entry, if it was demoted: not yet among that of the small region.
-    demoted: i64,
 }
 
 impl Evict {
-    /// Evicts one entry other than `protect`; `None` if there is none.
+    /// Evicts one entry other than the newcomer; `None` if there is none.
     ///
     /// Looks at a few buckets; at all of them only if nearly all are empty. Goes on for as long as other
     /// threads take away what it chose: then they have made progress.
@@ -68,14 +66,13 @@ impl Evict {
         &self,
         map: &'g Map<N, H>,
         judge: &impl Judge<N>,
-        protect: *const N,
+        newcomer: &mut Newcomer<'g, N>,
         guard: &'g Guard,
     ) -> Option<Victim<'g, N>> {
         let (hand, _) = self.hands.of(guard.stripe());
         let (now, returned) = (self.now(guard), hand.returned.take());
         let spared = 0;
-        Choice { evict: self, map, judge, protect, guard, hand, now, spared, returned, demoted: 0 }
-            .run()
+        Choice { evict: self, map, judge, newcomer, guard, hand, now, spared, returned }.run()
     }
 }
 
@@ -83,17 +80,16 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
     fn run(mut self) -> Option<Victim<'g, N>> {
         let (mut empty, mut steered) = (0, false);
         loop {
-            let small_first = self.evict.small_is_over(self.demoted, self.guard);
+            let small_first = self.evict.small_is_over(self.newcomer.small, self.guard);
             let mut sample = Sample::new();
             let looked_at = self.gather(&mut sample, small_first);
             if self.judge.may_be_dead() {
                 let dead = self.take_dead(&sample);
                 if dead.is_some() {
-                    self.account_for_demoted();
                     return dead;
                 }
             }
-            if small_first && !sample.has_small_but(self.protect) {
+            if small_first && !sample.has_small_but(self.newcomer.node) {
                 self.look_at_recent(&mut sample);
             }
             if let Some(main) = sample.first_of_main().filter(|_| !steered) {
@@ -104,7 +100,7 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
             }
             let mut met = false;
             while let Some(next) = sample.take_first(small_first, self.rank()) {
-                if next.is(self.protect) {
+                if next.is(self.newcomer.node) {
                     continue;
                 }
                 met = true;
@@ -114,7 +110,6 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
                     sample.clear();
                 } else if let Some(victim) = self.evict_or_spare(next) {
                     self.tell_of_returned();
-                    self.account_for_demoted();
                     return Some(victim);
                 }
             }
@@ -123,7 +118,6 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
             let round = looked_at > self.map.buckets(self.guard);
             empty += u8::from(!met && round && !sample.is_disturbed());
             if empty == 2 {
-                self.account_for_demoted();
                 return None;
             }
         }
@@ -145,7 +139,10 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
         let mut position = self.hand.position(self.guard);
         while looked_at <= buckets {
             if sample.len() >= effort.sample {
-                if !small_first || sample.has_small_but(self.protect) || further == effort.further {
+                if !small_first
+                    || sample.has_small_but(self.newcomer.node)
+                    || further == effort.further
+                {
                     break;
                 }
                 further += 1;
@@ -162,7 +159,7 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
     #[cold]
     #[inline(never)]
     fn look_at_recent(&self, sample: &mut Sample<'g, N>) {
-        while !sample.has_small_but(self.protect) {
+        while !sample.has_small_but(self.newcomer.node) {
             let Some(hash) = self.hand.recent.take() else { return };
             let buckets = self.map.buckets(self.guard) as u128;
             let position = ((u128::from(hash) * buckets) >> 64) as u64;
@@ -170,7 +167,7 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
         }
     }
 
-    /// Whether the protected entry, which came back to main, is worth no more than the one of main that
+    /// Whether the newcomer, which came back to main, is worth no more than the one of main that
     /// would have to go for it.
     ///
     /// It was asked for once in as many units as lie between its inserts. The other stays if it has been
@@ -192,25 +189,25 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
         }
     }
 
-    /// Moves the protected entry, which came back to main, to the small region.
+    /// Moves the newcomer, which came back to main, to the small region.
     #[cold]
     fn demote_returned(&mut self) {
         let Some((hash, _)) = self.returned.take() else { return };
         let mut returned = None;
         self.map.visit(hash, self.guard, |found| {
-            if std::ptr::eq(found.node(), self.protect) {
+            if std::ptr::eq(found.node(), self.newcomer.node) {
                 returned = Some(found);
             }
         });
         let Some(found) = returned.filter(|found| found.policy().is_main()) else { return };
         let policy = Policy::new(false, found.policy().frequency(), found.policy().age());
         if found.stamp(policy).is_some() {
-            self.demoted = self.weight(&found);
+            self.newcomer.small = self.weight(&found);
             self.hand.recent.note(hash);
         }
     }
 
-    /// Lets the share know of the protected entry, if it came back and was not refused. One that is not
+    /// Lets the share know of the newcomer, if it came back and was not refused. One that is not
     /// worth a place of main's is not worth one that small would take from main either.
     #[inline]
     fn tell_of_returned(&self) {
@@ -220,22 +217,8 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
         }
     }
 
-    /// Accounts for what was demoted only now that its place is paid for: while small seems too large, other
-    /// threads would let keys into main without asking whether they are worth it.
-    #[inline]
-    fn account_for_demoted(&self) {
-        if self.demoted > 0 {
-            self.change_small(self.demoted);
-        }
-    }
-
     fn weight(&self, found: &Found<'g, N>) -> i64 {
         i64::try_from(self.judge.weight(found.node())).unwrap_or(i64::MAX)
-    }
-
-    fn change_small(&self, change: i64) {
-        let (hand, own) = self.evict.hands.of(self.guard.stripe());
-        self.evict.move_small(hand, own, change);
     }
 
     /// Evicts an entry, unless it deserves to stay or is not to be had any more.
@@ -278,7 +261,7 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
             return false;
         }
         if found.stamp(Policy::new(true, 0, self.now)).is_some() {
-            self.change_small(-self.weight(found));
+            self.evict.move_small(-self.weight(found), self.guard);
         }
         true
     }

@@ -51,6 +51,25 @@ pub(crate) trait Judge<N> {
     fn death(&self, node: &N) -> Option<RemovalCause>;
 }
 
+/// An entry whose place is being paid for: spared meanwhile, and counted among the small region only when
+/// that is done. While small seems too large, other threads let keys into main without asking whether they
+/// are worth it.
+pub(crate) struct Newcomer<'e, N> {
+    evict: &'e Evict,
+    guard: &'e Guard,
+    node: *const N,
+    /// What it will add to the small region.
+    small: i64,
+}
+
+impl<N> Drop for Newcomer<'_, N> {
+    fn drop(&mut self) {
+        if self.small != 0 {
+            self.evict.move_small(self.small, self.guard);
+        }
+    }
+}
+
 /// An entry that was taken out of the table.
 pub(crate) struct Victim<'g, N> {
     pub(crate) found: Found<'g, N>,
@@ -224,16 +243,24 @@ impl Evict {
         }
     }
 
-    /// Accounts for an entry that came into a region. Returns the rough number of entries when it was
+    /// For a node that came into a region and adds weight to it; null for nobody.
+    pub(crate) fn newcomer<'e, N>(
+        &'e self,
+        node: *const N,
+        weight: i64,
+        policy: Policy,
+        guard: &'e Guard,
+    ) -> Newcomer<'e, N> {
+        let small = if policy.is_main() { 0 } else { weight };
+        Newcomer { evict: self, guard, node, small }
+    }
+
+    /// Accounts for a new entry, but for its region. Returns the rough number of entries when it was
     /// brought up to date.
-    pub(crate) fn entered(&self, weight: u64, policy: Policy, guard: &Guard) -> Option<u64> {
+    pub(crate) fn entered(&self, weight: i64, guard: &Guard) -> Option<u64> {
         let (hand, own) = self.hands.of(guard.stripe());
-        let weight = i64::try_from(weight).unwrap_or(i64::MAX);
         let clock = hand.clock.add(weight, own);
         let entries = hand.entries.add(1, own);
-        if !policy.is_main() {
-            hand.small.add(weight, own);
-        }
         if clock < self.limits.batch.load(Relaxed) && entries.abs() < BATCH {
             return None;
         }
@@ -251,15 +278,7 @@ impl Evict {
         let (hand, own) = self.hands.of(guard.stripe());
         hand.entries.add(-1, own);
         if !policy.is_main() {
-            self.move_small(hand, own, -i64::try_from(weight).unwrap_or(i64::MAX));
-        }
-    }
-
-    /// Accounts for a change of an entry's weight.
-    pub(crate) fn reweighed(&self, change: i64, policy: Policy, guard: &Guard) {
-        if change != 0 && !policy.is_main() {
-            let (hand, own) = self.hands.of(guard.stripe());
-            self.move_small(hand, own, change);
+            self.move_small(-i64::try_from(weight).unwrap_or(i64::MAX), guard);
         }
     }
 
@@ -275,7 +294,8 @@ impl Evict {
         much
     }
 
-    fn move_small(&self, hand: &Hand, own: bool, change: i64) {
+    fn move_small(&self, change: i64, guard: &Guard) {
+        let (hand, own) = self.hands.of(guard.stripe());
         if hand.small.add(change, own).abs() >= self.limits.batch.load(Relaxed) {
             self.small.fetch_add(hand.small.take(own), Relaxed);
         }
