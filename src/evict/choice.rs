@@ -10,7 +10,7 @@ use crate::table::{Found, Map, Node, Rehash, Sample, Sampled};
 
 /// Stamps at least this old are moved up to [`CLAMPED`], lest they wrap round and look young.
 const CLAMP: u8 = 28;
-const CLAMPED: u8 = 22;
+const CLAMPED: u8 = 25;
 /// Uses in the small region that make an entry worth keeping.
 const PROMOTE: u8 = 1;
 /// How many units younger an entry of main counts for each use.
@@ -36,9 +36,10 @@ const SPARED: usize = 24;
 /// Entries that may be counted down for a key that returned, before it is held to be worth no more than
 /// they are.
 const SPARED_FOR_RETURNED: usize = 3;
-/// Stamps at least this old may be of entries that nobody asks for any more: their uses keep keys that
-/// come back out of main only so often.
-const WORN: u8 = 16;
+/// Stamps at least this old may be of entries that nobody asks for any more, such as those of a burst of
+/// requests: their uses keep keys that come back out of main only so often. One that is asked for once in
+/// so long keeps its uses.
+const WORN: u8 = 24;
 
 /// One eviction in progress.
 struct Choice<'a, 'g, N, H, J>
@@ -92,11 +93,14 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
             if small_first && !sample.has_small_but(self.newcomer.node) {
                 self.look_at_recent(&mut sample);
             }
-            if let Some(main) = sample.first_of_main().filter(|_| !steered) {
+            if let Some(mut main) = sample.first_of_main().filter(|_| !steered) {
                 let (hand, own) = self.evict.hands.of(self.guard.stripe());
-                let units = distance(self.now, main.age());
-                self.evict.share.evicting(main.frequency(), units, &hand.pull, own);
+                let policy = main.policy();
+                let units = distance(self.now, policy.age());
+                self.evict.share.evicting(policy.frequency(), units, &hand.pull, own);
                 steered = true;
+                // While small is due, main's oldest are passed over, however long that takes.
+                self.clamp(&mut main);
             }
             let mut met = false;
             while let Some(next) = sample.take_first(small_first, self.rank()) {
@@ -105,7 +109,7 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
                 }
                 met = true;
                 if !small_first && self.is_refused(next.policy()) {
-                    self.wear(next);
+                    self.wear(next, &sample);
                     self.demote_returned();
                     sample.clear();
                 } else if let Some(victim) = self.evict_or_spare(next) {
@@ -181,11 +185,15 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
         policy.is_main() && (often || uses > 0 && self.spared >= SPARED_FOR_RETURNED)
     }
 
-    /// Takes a use off an entry of main for which a key was refused, if that may be long past.
+    /// Takes a use off the one of main for which a key was refused, and off the others of the sample, if
+    /// those may be long past. The uses of an entry hide its age, so that those with many are rarely next.
     #[cold]
-    fn wear(&self, stays: Sampled<'g, N>) {
-        if distance(self.now, stays.policy().age()) >= WORN {
-            self.spare(&stays.found(self.guard));
+    fn wear(&self, stays: Sampled<'g, N>, sample: &Sample<'g, N>) {
+        for old in sample.iter().chain([stays]) {
+            let policy = old.policy();
+            if policy.is_main() && distance(self.now, policy.age()) >= WORN {
+                self.spare(&old.found(self.guard));
+            }
         }
     }
 
@@ -223,9 +231,7 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
 
     /// Evicts an entry, unless it deserves to stay or is not to be had any more.
     fn evict_or_spare(&mut self, mut next: Sampled<'g, N>) -> Option<Victim<'g, N>> {
-        if let Some(policy) = clamped(next.policy(), self.now) {
-            next.stamp(policy);
-        }
+        self.clamp(&mut next);
         let found = next.found(self.guard);
         // A small cache is gone round several times before all uses are counted down.
         if self.spared < SPARED && self.spare(&found) {
@@ -242,6 +248,14 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
             self.hand.stay.note(distance(self.now, born));
         }
         Some(Victim { found, cause: RemovalCause::Evicted })
+    }
+
+    /// Keeps a very old stamp from wrapping round.
+    #[inline]
+    fn clamp(&self, next: &mut Sampled<'g, N>) {
+        if let Some(policy) = clamped(next.policy(), self.now) {
+            next.stamp(policy);
+        }
     }
 
     /// Lets an entry stay if it was used: promotes it from small to main, or counts it down in main.
@@ -296,7 +310,7 @@ const fn rank(policy: Policy, now: u8) -> u8 {
     1 + 4 * distance(now, policy.age()).saturating_sub(credit) + unused
 }
 
-/// Keeps a very old stamp from wrapping round: the policy to give the entry instead, if it has one.
+/// The policy to give an entry instead, if it has a very old stamp.
 #[inline]
 fn clamped(policy: Policy, now: u8) -> Option<Policy> {
     (distance(now, policy.age()) >= CLAMP).then(|| {

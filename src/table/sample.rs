@@ -122,11 +122,16 @@ impl<'g, N> Sample<'g, N> {
         self.places[(key >> 8) as usize & 0xFF].bucket.word(key & 0xFF)
     }
 
-    /// The policy of main's first.
+    /// Main's first, which stays in the sample.
     #[inline]
-    pub(crate) fn first_of_main(&self) -> Option<Policy> {
+    pub(crate) fn first_of_main(&self) -> Option<Sampled<'g, N>> {
         let key = self.firsts.main;
-        (key > 0).then(|| self.word_of(key).policy())
+        if key == 0 {
+            return None;
+        }
+        let place = &self.places[(key >> 8) as usize & 0xFF];
+        let &Place { bucket, index, .. } = place;
+        place.seen(key & 0xFF).map(|seen| Sampled { bucket, seen, index, node: PhantomData })
     }
 
     pub(crate) fn clear(&mut self) {
