@@ -256,7 +256,7 @@ fn evi_10_the_hit_rate_recovers_after_old_keys_were_made_as_popular_as_can_be() 
     assert_consistent(&attacked);
 }
 
-/// CAP-02
+/// EVI-10
 #[test]
 fn evi_10_keys_of_a_burst_long_past_leave_their_places_to_a_loop() {
     let cache: Cache<u64, u64, Fixed> =
@@ -279,11 +279,12 @@ fn evi_10_keys_of_a_burst_long_past_leave_their_places_to_a_loop() {
         }
         hits
     });
-    // The best possible are some 2,000; the burst's keys kept it at 1,760 when only the next one to go was worn.
+    // The best possible are some 2,000; 1,760 if of the burst's keys only the next to go ever loses a use.
     let hits: usize = rounds.skip(16).sum();
     assert!(hits > 1850, "{hits} hits in ten rounds of 210");
 }
 
+/// CAP-02
 #[test]
 fn cap_02_small_caches_hold_exactly_what_they_are_set_to() {
     for capacity in 1..=100 {
