@@ -93,14 +93,15 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
             if small_first && !sample.has_small_but(self.newcomer.node) {
                 self.look_at_recent(&mut sample);
             }
-            if let Some(mut main) = sample.first_of_main().filter(|_| !steered) {
+            if let Some(main) = sample.first_of_main().filter(|_| !steered) {
                 let (hand, own) = self.evict.hands.of(self.guard.stripe());
-                let policy = main.policy();
-                let units = distance(self.now, policy.age());
-                self.evict.share.evicting(policy.frequency(), units, &hand.pull, own);
+                let units = distance(self.now, main.age());
+                self.evict.share.evicting(main.frequency(), units, &hand.pull, own);
                 steered = true;
                 // While small is due, main's oldest are passed over, however long that takes.
-                self.clamp(&mut main);
+                if let Some(policy) = clamped(main, self.now) {
+                    sample.stamp_first_of_main(policy);
+                }
             }
             let mut met = false;
             while let Some(next) = sample.take_first(small_first, self.rank()) {
@@ -231,7 +232,9 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
 
     /// Evicts an entry, unless it deserves to stay or is not to be had any more.
     fn evict_or_spare(&mut self, mut next: Sampled<'g, N>) -> Option<Victim<'g, N>> {
-        self.clamp(&mut next);
+        if let Some(policy) = clamped(next.policy(), self.now) {
+            next.stamp(policy);
+        }
         let found = next.found(self.guard);
         // A small cache is gone round several times before all uses are counted down.
         if self.spared < SPARED && self.spare(&found) {
@@ -248,14 +251,6 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
             self.hand.stay.note(distance(self.now, born));
         }
         Some(Victim { found, cause: RemovalCause::Evicted })
-    }
-
-    /// Keeps a very old stamp from wrapping round.
-    #[inline]
-    fn clamp(&self, next: &mut Sampled<'g, N>) {
-        if let Some(policy) = clamped(next.policy(), self.now) {
-            next.stamp(policy);
-        }
     }
 
     /// Lets an entry stay if it was used: promotes it from small to main, or counts it down in main.
@@ -310,7 +305,7 @@ const fn rank(policy: Policy, now: u8) -> u8 {
     1 + 4 * distance(now, policy.age()).saturating_sub(credit) + unused
 }
 
-/// The policy to give an entry instead, if it has a very old stamp.
+/// Keeps a very old stamp from wrapping round: the policy to give the entry instead, if it has one.
 #[inline]
 fn clamped(policy: Policy, now: u8) -> Option<Policy> {
     (distance(now, policy.age()) >= CLAMP).then(|| {

@@ -122,16 +122,23 @@ impl<'g, N> Sample<'g, N> {
         self.places[(key >> 8) as usize & 0xFF].bucket.word(key & 0xFF)
     }
 
-    /// Main's first, which stays in the sample.
+    /// The policy of main's first.
     #[inline]
-    pub(crate) fn first_of_main(&self) -> Option<Sampled<'g, N>> {
+    pub(crate) fn first_of_main(&self) -> Option<Policy> {
         let key = self.firsts.main;
-        if key == 0 {
-            return None;
-        }
+        (key > 0).then(|| self.word_of(key).policy())
+    }
+
+    /// Changes the policy bits of main's first, which stays in the sample, if nothing has changed since.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn stamp_first_of_main(&self, policy: Policy) {
+        let key = self.firsts.main;
         let place = &self.places[(key >> 8) as usize & 0xFF];
-        let &Place { bucket, index, .. } = place;
-        place.seen(key & 0xFF).map(|seen| Sampled { bucket, seen, index, node: PhantomData })
+        if let Some(seen) = place.seen(key & 0xFF) {
+            let &Place { bucket, index, .. } = place;
+            Sampled { bucket, seen, index, node: PhantomData::<&N> }.stamp(policy);
+        }
     }
 
     pub(crate) fn clear(&mut self) {
