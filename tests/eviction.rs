@@ -252,7 +252,7 @@ fn evi_10_the_hit_rate_recovers_after_old_keys_were_made_as_popular_as_can_be() 
     }
     let normal = hits_of_a_skewed_load(&undisturbed, 1_000_000);
     let recovered = hits_of_a_skewed_load(&attacked, 1_000_000);
-    assert!(recovered * 10 >= normal * 9, "{recovered} hits instead of {normal}");
+    assert!(recovered * 100 >= normal * 95, "{recovered} hits instead of {normal}");
     assert_consistent(&attacked);
 }
 

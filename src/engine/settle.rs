@@ -2,7 +2,6 @@
 //! evictions that it asks for.
 
 use std::hash::{BuildHasher, Hash};
-use std::ptr;
 
 use super::{After, Engine, Eye, GROW_LOAD_IN_TEN, Judgement, Outlet};
 use crate::evict::{Evict, Judge, Newcomer, Victim};
@@ -10,7 +9,6 @@ use crate::listener::RemovalCause;
 use crate::node::Node;
 use crate::stats::Event;
 use crate::table::reclaim::Guard;
-use crate::table::word::Policy;
 use crate::table::{Found, Probe};
 
 /// Entries that an insert evicts beyond its own need while the cache is over its capacity.
@@ -98,15 +96,10 @@ where
             if !self.evict.is_over() {
                 return;
             }
-            let Some(weight) = self.evict_one(&mut self.nobody(guard), guard, after) else {
-                return;
-            };
+            let mut nobody = self.evict.nobody(guard);
+            let Some(weight) = self.evict_one(&mut nobody, guard, after) else { return };
             self.evict.discharge(signed(weight));
         }
-    }
-
-    fn nobody<'e>(&'e self, guard: &'e Guard) -> Newcomer<'e, Node<K, V>> {
-        self.evict.newcomer(ptr::null(), 0, Policy::PENDING, guard)
     }
 
     /// Evicts one entry, or reclaims a dead one; returns its weight, which is still in the account.
@@ -163,7 +156,7 @@ where
         while self.evict.is_over() {
             let mut after = After::new(self, &outlet);
             let guard = after.pin();
-            let mut nobody = self.nobody(&guard);
+            let mut nobody = self.evict.nobody(&guard);
             let Some(weight) = self.evict_one(&mut nobody, &guard, &mut after) else { break };
             self.evict.discharge(signed(weight));
         }

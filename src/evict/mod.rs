@@ -243,7 +243,7 @@ impl Evict {
         }
     }
 
-    /// For a node that came into a region and adds weight to it; null for nobody.
+    /// For a node that came into a region and adds weight to it.
     pub(crate) fn newcomer<'e, N>(
         &'e self,
         node: *const N,
@@ -253,6 +253,11 @@ impl Evict {
     ) -> Newcomer<'e, N> {
         let small = if policy.is_main() { 0 } else { weight };
         Newcomer { evict: self, guard, node, small }
+    }
+
+    /// Where nothing came in.
+    pub(crate) fn nobody<'e, N>(&'e self, guard: &'e Guard) -> Newcomer<'e, N> {
+        Newcomer { evict: self, guard, node: std::ptr::null(), small: 0 }
     }
 
     /// Accounts for a new entry, but for its region. Returns the rough number of entries when it was

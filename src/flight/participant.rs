@@ -107,7 +107,7 @@ impl<T: Clone + Send + Sync + 'static> Participant<T> {
         if alarm.poll(cx) { Poll::Ready(self.late()) } else { Poll::Pending }
     }
 
-    /// Wakes the threads that wait for this flight.
+    /// A waker of the threads that wait for this flight.
     fn ring(&self) -> Waker {
         Waker::from(Arc::new(Ring(Arc::clone(&self.flight))))
     }

@@ -2,6 +2,10 @@
 //!
 //! On Linux it is a futex: a sleeper takes no memory, and all are woken by one system call, which holds nothing that
 //! another thread could need. Elsewhere, and in models, it is a lock and a condition variable.
+//!
+//! | pair | Release | Acquire | what becomes visible |
+//! |---|---|---|---|
+//! | B1 | `ring` counts on | `heard` | what it was rung for |
 
 use std::fmt;
 use std::time::Duration;

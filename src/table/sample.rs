@@ -117,9 +117,16 @@ impl<'g, N> Sample<'g, N> {
         key > 0 && !ptr::eq(self.word_of(key).node::<N>(), node)
     }
 
+    /// The bucket and the slot of a key.
+    #[inline]
+    fn place_of(&self, key: u32) -> (&Place<'g>, u32) {
+        (&self.places[(key >> 8) as usize & 0xFF], key & 0xFF)
+    }
+
     #[inline]
     fn word_of(&self, key: u32) -> Word {
-        self.places[(key >> 8) as usize & 0xFF].bucket.word(key & 0xFF)
+        let (place, slot) = self.place_of(key);
+        place.bucket.word(slot)
     }
 
     /// The policy of main's first.
@@ -133,9 +140,8 @@ impl<'g, N> Sample<'g, N> {
     #[cold]
     #[inline(never)]
     pub(crate) fn stamp_first_of_main(&self, policy: Policy) {
-        let key = self.firsts.main;
-        let place = &self.places[(key >> 8) as usize & 0xFF];
-        if let Some(seen) = place.seen(key & 0xFF) {
+        let (place, slot) = self.place_of(self.firsts.main);
+        if let Some(seen) = place.seen(slot) {
             let &Place { bucket, index, .. } = place;
             Sampled { bucket, seen, index, node: PhantomData::<&N> }.stamp(policy);
         }
