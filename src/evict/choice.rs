@@ -54,8 +54,6 @@ where
     hand: &'a Hand,
     now: u8,
     spared: usize,
-    /// Hash of the newcomer, and how many units ago it was inserted before, if it came back to main.
-    returned: Option<(u64, u8)>,
 }
 
 impl Evict {
@@ -71,9 +69,8 @@ impl Evict {
         guard: &'g Guard,
     ) -> Option<Victim<'g, N>> {
         let (hand, _) = self.hands.of(guard.stripe());
-        let (now, returned) = (self.now(guard), hand.returned.take());
-        let spared = 0;
-        Choice { evict: self, map, judge, newcomer, guard, hand, now, spared, returned }.run()
+        let now = self.now(guard);
+        Choice { evict: self, map, judge, newcomer, guard, hand, now, spared: 0 }.run()
     }
 }
 
@@ -180,7 +177,7 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
     /// as the key took to come back. Given less, the keys of a loop would drive each other out of main
     /// before any is used, and none would hit.
     fn is_refused(&self, policy: Policy) -> bool {
-        let Some((_, interval)) = self.returned else { return false };
+        let Some((_, interval)) = self.newcomer.returned else { return false };
         let (uses, units) = (policy.frequency(), distance(self.now, policy.age()));
         let often = (uses + 1) * interval.max(1) >= units;
         policy.is_main() && (often || uses > 0 && self.spared >= SPARED_FOR_RETURNED)
@@ -201,7 +198,7 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
     /// Moves the newcomer, which came back to main, to the small region.
     #[cold]
     fn demote_returned(&mut self) {
-        let Some((hash, _)) = self.returned.take() else { return };
+        let Some((hash, _)) = self.newcomer.returned.take() else { return };
         let mut returned = None;
         self.map.visit(hash, self.guard, |found| {
             if std::ptr::eq(found.node(), self.newcomer.node) {
@@ -219,8 +216,8 @@ impl<'g, N: Node, H: Rehash<N>, J: Judge<N>> Choice<'_, 'g, N, H, J> {
     /// Lets the share know of the newcomer, if it came back and was not refused. One that is not
     /// worth a place of main's is not worth one that small would take from main either.
     #[inline]
-    fn tell_of_returned(&self) {
-        if let Some((_, interval)) = self.returned {
+    fn tell_of_returned(&mut self) {
+        if let Some((_, interval)) = self.newcomer.returned.take() {
             let (hand, own) = self.evict.hands.of(self.guard.stripe());
             self.evict.share.returned(interval, &hand.stay, &hand.pull, own);
         }

@@ -60,6 +60,8 @@ pub(crate) struct Newcomer<'e, N> {
     node: *const N,
     /// What it will add to the small region.
     small: i64,
+    /// Its hash, and how many units ago it was inserted before, if it came back to main and was not judged yet.
+    returned: Option<(u64, u8)>,
 }
 
 impl<N> Drop for Newcomer<'_, N> {
@@ -251,13 +253,14 @@ impl Evict {
         policy: Policy,
         guard: &'e Guard,
     ) -> Newcomer<'e, N> {
+        let (hand, _) = self.hands.of(guard.stripe());
         let small = if policy.is_main() { 0 } else { weight };
-        Newcomer { evict: self, guard, node, small }
+        Newcomer { evict: self, guard, node, small, returned: hand.returned.take() }
     }
 
     /// Where nothing came in.
     pub(crate) fn nobody<'e, N>(&'e self, guard: &'e Guard) -> Newcomer<'e, N> {
-        Newcomer { evict: self, guard, node: std::ptr::null(), small: 0 }
+        Newcomer { evict: self, guard, node: std::ptr::null(), small: 0, returned: None }
     }
 
     /// Accounts for a new entry, but for its region. Returns the rough number of entries when it was
