@@ -283,6 +283,37 @@ fn clo_03_what_a_sleeping_thread_removed_is_dropped_while_others_work() {
     });
 }
 
+/// Garbage is freed step by step, by the thread that made it: not if that has stopped in between.
+#[test]
+fn clo_03_what_a_sleeping_thread_was_dropping_is_dropped_while_others_work() {
+    let _alone = alone();
+    let batch = if cfg!(miri) { 4 } else { 256 };
+    let left_behind = Census::default();
+    let values = Census::default();
+    // So large that whole batches are gathered.
+    let cache: Cache<u32, Value> = Cache::new(1_000_000);
+    let ((replace, has_replaced), (wake, sleep)) = (channel(), channel::<()>());
+    thread::scope(|scope| {
+        let (cache, left_behind) = (&cache, &left_behind);
+        let replacer = scope.spawn(move || {
+            for value in 0..10 * batch + batch / 2 {
+                cache.insert(1, left_behind.make(value)).unwrap();
+            }
+            cache.invalidate(&1);
+            replace.send(()).unwrap();
+            let _ = sleep.recv();
+        });
+        has_replaced.recv().unwrap();
+        // At most 65 stripes, each looked at twice, with a batch of retired values between two looks.
+        for value in 0..3 * 65 * batch {
+            cache.insert(7, values.make(value)).unwrap();
+        }
+        assert_eq!(left_behind.alive(), 0);
+        drop(wake);
+        replacer.join().unwrap();
+    });
+}
+
 #[test]
 fn clo_03_what_an_ended_thread_removed_is_dropped_by_a_sweep() {
     let _alone = alone();

@@ -16,6 +16,11 @@ const PENDING: usize = if cfg!(any(miri, seawall_small)) { 4 } else { 256 };
 /// Fewer than these are not worth a batch.
 const FEWEST: usize = if cfg!(any(miri, seawall_small)) { 2 } else { 32 };
 const SEALED: usize = 4;
+const SPARE: usize = 2;
+/// After so many retirements a thread frees as many objects, of those that no pin holds any more. Allocators
+/// keep a few pieces of each size for the thread that frees them (glibc seven): freed by the hundred, most
+/// would go back to what all threads share.
+const STEP: usize = if cfg!(any(miri, seawall_small)) { 1 } else { 6 };
 
 /// Retired objects that are freed together, and with them those of an older batch.
 struct Batch {
@@ -48,8 +53,14 @@ struct Heap {
     /// Next free place in `pending`; written by the stripe's owner only.
     cursor: AtomicUsize,
     sealed: [AtomicPtr<Batch>; SEALED],
-    /// Set when a batch was sealed; asks for a call of `free_ready`.
+    /// What no pin holds any more, and the stripe's owner frees step by step.
+    ready: [AtomicPtr<Batch>; 1],
+    /// Batches whose garbage was freed, to be filled again.
+    spare: [AtomicPtr<Batch>; SPARE],
+    /// Asks for a call of `free_ready`: for a step, or because a batch was sealed.
     due: AtomicBool,
+    /// A batch was sealed since `free_ready` last looked at them.
+    unseen: AtomicBool,
     /// How often this stripe was sealed, and what another thread saw when it last looked.
     seals: AtomicUsize,
     seen: AtomicUsize,
@@ -63,7 +74,10 @@ impl Default for Heap {
             pending: [const { AtomicPtr::new(ptr::null_mut()) }; PENDING],
             cursor: AtomicUsize::new(0),
             sealed: [const { AtomicPtr::new(ptr::null_mut()) }; SEALED],
+            ready: [const { AtomicPtr::new(ptr::null_mut()) }; 1],
+            spare: [const { AtomicPtr::new(ptr::null_mut()) }; SPARE],
             due: AtomicBool::new(false),
+            unseen: AtomicBool::new(false),
             seals: AtomicUsize::new(0),
             seen: AtomicUsize::new(usize::MAX),
             retired: Cell::default(),
@@ -102,9 +116,9 @@ impl Heap {
     }
 
     /// Puts a batch into an empty slot, or gives it back.
-    fn put(&self, batch: Box<Batch>) -> Result<(), Box<Batch>> {
+    fn put(slots: &[AtomicPtr<Batch>], batch: Box<Batch>) -> Result<(), Box<Batch>> {
         let raw = Box::into_raw(batch);
-        for slot in &self.sealed {
+        for slot in slots {
             // ORDERING (R2): Release publishes the batch.
             if slot.compare_exchange(ptr::null_mut(), raw, Release, Relaxed).is_ok() {
                 return Ok(());
@@ -115,13 +129,30 @@ impl Heap {
     }
 
     /// Puts a batch into a slot. Where other threads have filled them, one of theirs is hung behind it.
-    fn put_somehow(&self, mut batch: Box<Batch>) {
-        while let Err(mut back) = self.put(batch) {
-            if let Some(theirs) = Heap::take(&self.sealed[0]) {
+    fn put_somehow(slots: &[AtomicPtr<Batch>], mut batch: Box<Batch>) {
+        while let Err(mut back) = Heap::put(slots, batch) {
+            if let Some(theirs) = Heap::take(&slots[0]) {
                 back.append(theirs);
             }
             batch = back;
         }
+    }
+
+    /// An empty batch.
+    fn blank(&self) -> Box<Batch> {
+        let spare = self.spare.iter().find_map(Heap::take);
+        spare.unwrap_or_else(|| Box::new(Batch { epoch: 0, items: Vec::new(), older: None }))
+    }
+
+    /// Keeps a batch for [`blank`](Self::blank), if there is room; returns what hung behind it.
+    fn keep(&self, mut batch: Box<Batch>) -> Option<Box<Batch>> {
+        let older = batch.older.take();
+        batch.items.clear();
+        if batch.items.capacity() <= 2 * PENDING {
+            // Without room it is dropped.
+            let _ = Heap::put(&self.spare, batch);
+        }
+        older
     }
 }
 
@@ -173,7 +204,9 @@ impl<G: Garbage> Limbo<G> {
             heap.pending[cursor].store(tagged, Release);
             heap.cursor.store(cursor + 1, Relaxed);
             if cursor + 1 == PENDING {
-                self.seal(heap, Vec::with_capacity(PENDING));
+                self.seal(heap, None);
+            } else if cursor % STEP == 0 && !heap.ready[0].load(Relaxed).is_null() {
+                heap.due.store(true, Relaxed);
             }
         } else {
             let placed = heap.pending.iter().any(|slot| {
@@ -181,7 +214,7 @@ impl<G: Garbage> Limbo<G> {
                 slot.compare_exchange(ptr::null_mut(), tagged, Release, Relaxed).is_ok()
             });
             if !placed {
-                self.seal(heap, vec![tagged]);
+                self.seal(heap, Some(tagged));
             }
         }
     }
@@ -193,40 +226,48 @@ impl<G: Garbage> Limbo<G> {
     pub(crate) fn seal_early(&self, guard: &Guard) {
         let (heap, own) = self.heaps.of(guard.stripe());
         if !own || heap.cursor.load(Relaxed) >= FEWEST {
-            self.seal(heap, Vec::new());
+            self.seal(heap, None);
         }
     }
 
-    /// Makes a batch of the pending garbage of a stripe.
+    /// Makes a batch of the pending garbage of a stripe, and of what found no place there.
     #[cold]
-    fn seal(&self, heap: &Heap, mut items: Vec<*mut ()>) {
-        heap.gather(&mut items);
+    fn seal(&self, heap: &Heap, more: Option<*mut ()>) {
+        let mut batch = heap.blank();
+        batch.items.reserve(PENDING);
+        heap.gather(&mut batch.items);
+        batch.items.extend(more);
         heap.cursor.store(0, Relaxed);
         heap.seals.store(heap.seals.load(Relaxed).wrapping_add(1), Relaxed);
-        self.adopt_idle(&mut items);
-        Self::enclose(heap, items);
+        self.adopt_idle(heap, &mut batch.items);
+        Self::enclose(heap, batch);
+        heap.unseen.store(true, Relaxed);
         heap.due.store(true, Relaxed);
     }
 
-    /// Takes over what a stripe has left pending since this was last called for it.
-    fn adopt_idle(&self, items: &mut Vec<*mut ()>) {
+    /// Takes over what another stripe has left pending, or ready, since this was last called for that.
+    fn adopt_idle(&self, heap: &Heap, items: &mut Vec<*mut ()>) {
         let position = self.patrol.fetch_add(1, Relaxed) % self.heaps.len();
-        let heap = self.heaps.at(position);
+        let idle = self.heaps.at(position);
         let mark =
-            (heap.seals.load(Relaxed) * (PENDING + 1)).wrapping_add(heap.cursor.load(Relaxed));
-        if heap.seen.swap(mark, Relaxed) == mark {
-            heap.gather(items);
+            (idle.seals.load(Relaxed) * (PENDING + 1)).wrapping_add(idle.cursor.load(Relaxed));
+        if idle.seen.swap(mark, Relaxed) == mark {
+            idle.gather(items);
+            if let Some(batch) = Heap::take(&idle.ready[0]) {
+                Heap::put_somehow(&heap.ready, batch);
+            }
         }
     }
 
-    fn enclose(heap: &Heap, items: Vec<*mut ()>) {
-        if items.is_empty() {
+    fn enclose(heap: &Heap, mut batch: Box<Batch>) {
+        if batch.items.is_empty() {
             return;
         }
         // Without room a pin has been held for long. Older garbage may as well wait for newer.
-        let older = if heap.has_room() { None } else { Heap::take(&heap.sealed[0]) };
+        batch.older = if heap.has_room() { None } else { Heap::take(&heap.sealed[0]) };
         // An older epoch has ended before this one.
-        heap.put_somehow(Box::new(Batch { epoch: epoch::advance(), items, older }));
+        batch.epoch = epoch::advance();
+        Heap::put_somehow(&heap.sealed, batch);
     }
 
     /// Frees what no pin holds any more, of the thread's own stripe and of one other.
@@ -236,6 +277,12 @@ impl<G: Garbage> Limbo<G> {
     pub(crate) fn free_ready(&self, stripe: Stripe) {
         let (heap, own) = self.heaps.of(stripe);
         heap.due.store(false, Relaxed);
+        if !heap.unseen.load(Relaxed) {
+            return Self::free_step(heap, STEP, own);
+        }
+        heap.unseen.store(false, Relaxed);
+        // What the steps have left, so that they keep up.
+        Self::free_step(heap, PENDING, own);
         // Threads that work on a cache move the bound by themselves. Those that do not are waited for until
         // there is no room for more.
         let bound = epoch::bound(!heap.has_room());
@@ -246,25 +293,41 @@ impl<G: Garbage> Limbo<G> {
             left |= Self::free_ready_of(other, bound, 1, heap, own);
         }
         if left {
+            heap.unseen.store(true, Relaxed);
             heap.due.store(true, Relaxed);
         }
     }
 
-    /// Frees what is ready in a heap, up to `most` batches of each slot. Returns whether some is left.
+    /// Frees some of what is ready.
+    fn free_step(heap: &Heap, most: usize, own: bool) {
+        let Some(mut batch) = Heap::take(&heap.ready[0]) else { return };
+        let rest = batch.items.len().saturating_sub(most);
+        // SAFETY: what is ready was seen by no pin that is left; the items are taken out of the batch, and
+        // that was taken out of its slot: they are freed here and nowhere else.
+        unsafe { Self::free_all(batch.items.drain(rest..).as_slice(), heap, own) };
+        Self::prefetch(&batch.items[rest.saturating_sub(most)..]);
+        let batch = if rest == 0 { heap.keep(batch) } else { Some(batch) };
+        if let Some(batch) = batch {
+            Heap::put_somehow(&heap.ready, batch);
+        }
+    }
+
+    /// Frees what is ready in a heap, up to `most` batches of each slot. Returns whether some is left. A
+    /// whole batch of the thread's own is left to the steps.
     fn free_ready_of(heap: &Heap, bound: u64, most: usize, count: &Heap, own: bool) -> bool {
         let mut left = false;
         for batch in heap.sealed.iter().filter_map(Heap::take) {
-            let rest = if batch.epoch < bound {
+            if batch.epoch >= bound {
+                Heap::put_somehow(&heap.sealed, batch);
+            } else if own && most == 1 && ptr::eq(heap, count) && batch.items.len() >= PENDING {
+                Heap::put_somehow(&heap.ready, batch);
+            } else {
                 // SAFETY: every pin that could have seen these objects has ended; the batch was taken
                 // out of its slot: they are freed here and nowhere else.
-                let rest = unsafe { Self::free_some(batch, most, count, own) };
-                left |= rest.is_some();
-                rest
-            } else {
-                Some(batch)
-            };
-            if let Some(back) = rest {
-                heap.put_somehow(back);
+                if let Some(back) = unsafe { Self::free_some(batch, most, count, own) } {
+                    left = true;
+                    Heap::put_somehow(&heap.sealed, back);
+                }
             }
         }
         left
@@ -285,17 +348,21 @@ impl<G: Garbage> Limbo<G> {
             let Some(batch) = next else { break };
             // SAFETY: by the caller.
             unsafe { Self::free_all(&batch.items, count, own) };
-            next = batch.older;
+            next = count.keep(batch);
         }
         next
+    }
+
+    fn prefetch(items: &[*mut ()]) {
+        for &tagged in items {
+            super::super::prefetch(tagged.map_addr(|addr| addr & !Kind::MASK));
+        }
     }
 
     /// # Safety
     /// Nobody reads the objects any more and nobody else frees them.
     unsafe fn free_all(items: &[*mut ()], count: &Heap, own: bool) {
-        for &tagged in items {
-            super::super::prefetch(tagged.map_addr(|addr| addr & !Kind::MASK));
-        }
+        Self::prefetch(items);
         for &tagged in items {
             let kind = Kind::of(tagged);
             let object = tagged.map_addr(|addr| addr & !Kind::MASK);
@@ -314,14 +381,18 @@ impl<G: Garbage> Limbo<G> {
     /// Frees what can be freed now, of all stripes: everything, if no other thread is pinned.
     pub(crate) fn flush(&self) {
         for heap in self.heaps.iter() {
-            let mut items = Vec::new();
-            heap.gather(&mut items);
-            Self::enclose(heap, items);
+            let mut batch = heap.blank();
+            heap.gather(&mut batch.items);
+            Self::enclose(heap, batch);
         }
         let bound = epoch::bound(true);
         let (count, own) = self.heaps.of(epoch::stripe());
         for heap in self.heaps.iter() {
             Self::free_ready_of(heap, bound, usize::MAX, count, own);
+            if let Some(batch) = Heap::take(&heap.ready[0]) {
+                // SAFETY: as in `free_step`.
+                unsafe { Self::free_some(batch, usize::MAX, count, own) };
+            }
         }
     }
 }
@@ -334,10 +405,11 @@ impl<G: Garbage> Drop for Limbo<G> {
             // SAFETY: `&mut self`: no operation is running and no guard of this cache is left,
             // since both borrow the cache; so nobody reads, and the items were taken out.
             unsafe { Self::free_all(&items, heap, false) };
-            for batch in heap.sealed.iter().filter_map(Heap::take) {
+            for batch in heap.sealed.iter().chain(&heap.ready).filter_map(Heap::take) {
                 // SAFETY: as above.
                 unsafe { Self::free_some(batch, usize::MAX, heap, false) };
             }
+            heap.spare.iter().for_each(|slot| drop(Heap::take(slot)));
         }
     }
 }
