@@ -96,6 +96,15 @@ impl Clock {
 }
 
 impl Clock {
+    /// The time, and that of the system's clock for a measurement: in one reading if they are the same.
+    pub(crate) fn millis_and_start(&self) -> (u64, Start) {
+        let start = Start::now();
+        match &self.0 {
+            Source::System(clock) => (clock.millis_at(start), start),
+            _ => (self.millis(), start),
+        }
+    }
+
     /// How long it is until a moment, if this clock moves with real time.
     pub(crate) fn until(&self, at: u64) -> Option<Duration> {
         match &self.0 {
@@ -308,63 +317,110 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 /// since a virtual machine's kernel may miss some.
 pub(crate) const SLACK: u64 = 1_000;
 
-/// The system's monotonic clock since a moment, as it is and as it was at the kernel's last tick.
-#[cfg(all(target_os = "linux", not(miri)))]
-#[derive(Clone)]
-struct SystemClock {
-    /// In nanoseconds.
-    start: u64,
-}
+/// When something began whose duration is measured, on the system's monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Start(Reading);
 
 #[cfg(all(target_os = "linux", not(miri)))]
-impl SystemClock {
-    fn new() -> Self {
-        SystemClock { start: nanos_of(libc::CLOCK_MONOTONIC) }
-    }
+use self::linux::{Reading, SystemClock};
 
-    fn millis(&self) -> u64 {
-        self.millis_by(libc::CLOCK_MONOTONIC)
-    }
-
-    fn coarse_millis(&self) -> u64 {
-        self.millis_by(libc::CLOCK_MONOTONIC_COARSE)
-    }
-
-    fn millis_by(&self, clock: libc::clockid_t) -> u64 {
-        // The last tick may have been before the start.
-        nanos_of(clock).saturating_sub(self.start) / 1_000_000
-    }
-}
-
-/// Reads a clock of the kernel; without a system call, as a rule.
 #[cfg(all(target_os = "linux", not(miri)))]
-#[inline]
-fn nanos_of(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place to write to. Both clocks exist since Linux 2.6.32.
-    unsafe { libc::clock_gettime(clock, &raw mut time) };
-    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+mod linux {
+    use std::time::Duration;
+
+    use super::Start;
+
+    /// Nanoseconds.
+    pub(super) type Reading = u64;
+
+    impl Start {
+        pub(crate) fn now() -> Start {
+            Start(nanos_of(libc::CLOCK_MONOTONIC))
+        }
+
+        pub(crate) fn elapsed(self) -> Duration {
+            Duration::from_nanos(nanos_of(libc::CLOCK_MONOTONIC).saturating_sub(self.0))
+        }
+    }
+
+    /// The system's monotonic clock since a moment, as it is and as it was at the kernel's last tick.
+    #[derive(Clone)]
+    pub(crate) struct SystemClock {
+        start: u64,
+    }
+
+    impl SystemClock {
+        pub(super) fn new() -> Self {
+            SystemClock { start: nanos_of(libc::CLOCK_MONOTONIC) }
+        }
+
+        pub(super) fn millis(&self) -> u64 {
+            self.millis_at(Start::now())
+        }
+
+        pub(super) fn coarse_millis(&self) -> u64 {
+            self.millis_at(Start(nanos_of(libc::CLOCK_MONOTONIC_COARSE)))
+        }
+
+        pub(super) fn millis_at(&self, moment: Start) -> u64 {
+            // The last tick may have been before the start.
+            moment.0.saturating_sub(self.start) / 1_000_000
+        }
+    }
+
+    /// Reads a clock of the kernel; without a system call, as a rule.
+    #[inline]
+    fn nanos_of(clock: libc::clockid_t) -> u64 {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `time` is a valid place to write to. Both clocks exist since Linux 2.6.32.
+        unsafe { libc::clock_gettime(clock, &raw mut time) };
+        (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+    }
 }
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+use self::portable::{Reading, SystemClock};
 
 /// Where there is no coarse clock.
 #[cfg(not(all(target_os = "linux", not(miri))))]
-#[derive(Clone)]
-struct SystemClock {
-    start: std::time::Instant,
-}
+mod portable {
+    use std::time::{Duration, Instant};
 
-#[cfg(not(all(target_os = "linux", not(miri))))]
-impl SystemClock {
-    fn new() -> Self {
-        SystemClock { start: std::time::Instant::now() }
+    use super::{Start, millis};
+
+    pub(super) type Reading = Instant;
+
+    impl Start {
+        pub(crate) fn now() -> Start {
+            Start(Instant::now())
+        }
+
+        pub(crate) fn elapsed(self) -> Duration {
+            self.0.elapsed()
+        }
     }
 
-    fn millis(&self) -> u64 {
-        millis(self.start.elapsed())
+    #[derive(Clone)]
+    pub(crate) struct SystemClock {
+        start: Instant,
     }
 
-    fn coarse_millis(&self) -> u64 {
-        self.millis()
+    impl SystemClock {
+        pub(super) fn new() -> Self {
+            SystemClock { start: Instant::now() }
+        }
+
+        pub(super) fn millis(&self) -> u64 {
+            self.millis_at(Start::now())
+        }
+
+        pub(super) fn coarse_millis(&self) -> u64 {
+            self.millis()
+        }
+
+        pub(super) fn millis_at(&self, moment: Start) -> u64 {
+            millis(moment.0.saturating_duration_since(self.start))
+        }
     }
 }
 
@@ -390,6 +446,25 @@ mod tests {
             let now = clock.millis();
             assert!(about <= now && before <= about + SLACK, "{before}, about {about}, {now}");
         }
+    }
+
+    #[test]
+    fn one_reading_tells_the_time_and_measures() {
+        let (by_hand, hand) = Clock::manual();
+        hand.advance(Duration::from_millis(7));
+        assert_eq!(by_hand.millis_and_start().0, 7);
+        let clock = Clock::system();
+        while clock.millis() < 3 {}
+        let before = clock.millis();
+        let (now, start) = clock.millis_and_start();
+        while clock.millis() < now + 3 {}
+        let elapsed = start.elapsed();
+        let after = clock.millis();
+        assert!(before <= now && now < after, "{before}, {now}, {after}");
+        // The time is in whole milliseconds.
+        let told = Duration::from_millis(after - now);
+        assert!(elapsed > Duration::from_millis(2), "{elapsed:?}");
+        assert!(elapsed < told + Duration::from_millis(1), "{elapsed:?}, {told:?}");
     }
 
     #[test]

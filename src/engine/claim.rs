@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::View;
 use crate::answer::{Answer, KeyFlight};
+use crate::clock::Start;
 use crate::flight::Participant;
 use crate::freshness::{Freshness, Generation};
 use crate::guard::{Attempt, Limits, Place, Priority, Refusal};
@@ -69,6 +70,7 @@ pub(crate) struct Ticket<V> {
     /// The attempt before this one.
     pub(crate) attempt: Option<Attempt>,
     pub(crate) reason: Reason,
+    pub(crate) began: Start,
 }
 
 impl<V> Ticket<V> {
@@ -86,17 +88,18 @@ impl<V> Drop for Ticket<V> {
     }
 }
 
-/// What a caller of get-or-load has to do.
+/// What a caller of get-or-load has to do. Small, so that loads that begin from nothing are quick: what few
+/// have is in a box.
 pub(crate) enum Claim<'e, K, V> {
     Hit(Served<V>),
     Absent,
     /// Serve this; a load is not wanted now, for a reason: a refusal, or that one is going on.
     Stale(Served<V>, Option<Refusal>),
     /// Load the key. With a stale value: serve that meanwhile, or if the load fails.
-    Lead(Ticket<V>, K, Option<Served<V>>),
+    Lead(Ticket<V>, K, Option<Box<Served<V>>>),
     /// Wait. With a stale value, to serve if the load fails; and with how many invalidations of tags there
     /// had been.
-    Follow(Participant<Answer<V>>, Place<&'e Limits>, Option<Served<V>>, u64),
+    Follow(Participant<Answer<V>>, Place<&'e Limits>, Option<Box<Served<V>>>, u64),
     Done(Answer<V>),
     Refused(Refusal),
     Circle,

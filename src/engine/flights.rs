@@ -14,6 +14,7 @@ use equivalent::Equivalent;
 
 use super::{After, Ask, Claim, Engine, Judgement, Reason, Served, Ticket};
 use crate::answer::KeyFlight;
+use crate::clock::Start;
 use crate::flight::{Circle, Join, Phase};
 use crate::freshness::{Deadlines, Freshness, Generation, NEVER};
 use crate::guard::{Attempt, Limits, Priority, Refusal};
@@ -107,13 +108,13 @@ where
     where
         V: Send + Sync + 'static,
     {
-        let now = self.now();
+        let (now, began) = self.now_and_start();
         if let Err(refusal) = self.may_begin(wanted.ask.priority, now, || vacant.is_unchanged()) {
             return refusal.map(Claim::Refused);
         }
         // User code runs before the claim: nothing may come between that and the lead.
         let mine = (wanted.own)();
-        let (ticket, node) = self.pending((wanted.own)(), None, Reason::Missing, now);
+        let (ticket, node) = self.pending((wanted.own)(), None, Reason::Missing, now, began);
         match self.map.commit(vacant, node, Policy::PENDING, guard) {
             Commit::Done(_) => Some(Claim::Lead(ticket, mine, None)),
             Commit::Lost(_) => None,
@@ -248,7 +249,7 @@ where
             });
         }
         let (ticket, mine) = self.attach(sight, reason, wanted, guard)?;
-        Some(Claim::Lead(ticket, mine, Some(served)))
+        Some(Claim::Lead(ticket, mine, Some(Box::new(served))))
     }
 
     /// About a value that may stand in for an error, while it is being loaded: nobody with good data at
@@ -283,7 +284,8 @@ where
         if !judgement.state.is_valid(*generation) {
             return None;
         }
-        let ticket = self.ticket(judgement.state.attempt(), reason, *generation, sight.now);
+        let attempt = judgement.state.attempt();
+        let ticket = self.ticket(attempt, reason, *generation, sight.now, Start::now());
         let extra = Extra {
             flight: Some(Arc::clone(&ticket.flight)),
             product: false,
@@ -347,7 +349,7 @@ where
         let reason = if found.is_pending() { Reason::Missing } else { Reason::Expired };
         let mine = (wanted.own)();
         let attempt = judgement.state.attempt();
-        let (ticket, node) = self.pending((wanted.own)(), attempt, reason, *now);
+        let (ticket, node) = self.pending((wanted.own)(), attempt, reason, *now, Start::now());
         self.map.replace(found, node, Policy::PENDING, guard).ok()?;
         if !found.is_pending() {
             let cause = Self::cause_of_death(judgement);
@@ -378,7 +380,7 @@ where
             return Some(Claim::Circle);
         }
         Some(match (Limits::place(&*self.limits), stale) {
-            (Ok(place), stale) => Claim::Follow(participant, place, stale, joined_at),
+            (Ok(place), stale) => Claim::Follow(participant, place, stale.map(Box::new), joined_at),
             (Err(refusal), Some(served)) => Claim::Stale(served, Some(refusal)),
             (Err(refusal), None) => Claim::Refused(refusal),
         })
@@ -390,10 +392,11 @@ where
         reason: Reason,
         generation: Generation,
         now: u64,
+        began: Start,
     ) -> Ticket<V> {
         let invalidations = self.tags.invalidations_so_far();
         let flight = KeyFlight::in_generation(now, generation.number());
-        Ticket { flight, generation, invalidations, attempt, reason }
+        Ticket { flight, generation, invalidations, attempt, reason, began }
     }
 
     /// A node for a key that is being loaded.
@@ -403,8 +406,9 @@ where
         attempt: Option<Attempt>,
         reason: Reason,
         now: u64,
+        began: Start,
     ) -> (Ticket<V>, Owned<'_, Node<K, V>>) {
-        let ticket = self.ticket(attempt, reason, self.generation(), now);
+        let ticket = self.ticket(attempt, reason, self.generation(), now, began);
         let flight = Arc::clone(&ticket.flight);
         let node = Node::allocate_pending(flight, self.flags, key, self.tail(1, now));
         // SAFETY: just allocated, and freed as it was by `Node::free`.

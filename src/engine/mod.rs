@@ -28,7 +28,7 @@ pub(crate) use self::publish::{Concluded, Content as NewContent};
 pub(crate) use self::read::{Count, View};
 pub(crate) use self::screen::Screen;
 pub(crate) use self::write::{Computed, Decision, Rule, Stored};
-use crate::clock::{Clock, SLACK};
+use crate::clock::{Clock, SLACK, Start};
 use crate::error::ConfigError;
 use crate::evict::{Evict, Judge};
 use crate::flight::{Leading, Phase};
@@ -239,6 +239,12 @@ where
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         self.clock.millis().saturating_add(ORIGIN)
+    }
+
+    /// Now, and the start of a measurement.
+    fn now_and_start(&self) -> (u64, Start) {
+        let (millis, start) = self.clock.millis_and_start();
+        (millis.saturating_add(ORIGIN), start)
     }
 
     #[inline]

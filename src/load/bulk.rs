@@ -20,7 +20,7 @@ use super::request::{Failed, Follower, LoadRequest, Step};
 use crate::engine::Served;
 use crate::flight::{Leading, message};
 
-type Leads<'c, K, V, S> = Vec<(usize, Lead<'c, K, V, S>, Option<Served<V>>)>;
+type Leads<'c, K, V, S> = Vec<(usize, Lead<'c, K, V, S>, Option<Box<Served<V>>>)>;
 type Follows<'c, V> = Vec<(usize, Follower<'c, V>)>;
 type Told<V> = Result<Outcome<V>, Failed>;
 

@@ -56,7 +56,7 @@ where
     pub(super) fn lead_blocking<R>(
         &self,
         lead: Lead<'_, K, V, S>,
-        stale: Option<Served<V>>,
+        stale: Option<Box<Served<V>>>,
         load: impl FnOnce(LoadContext<K, V>) -> R,
     ) -> Result<Outcome<V>, Failed>
     where
@@ -83,7 +83,7 @@ where
     pub(super) fn launch<F, R>(
         &self,
         lead: Lead<'_, K, V, S>,
-        stale: Option<Served<V>>,
+        stale: Option<Box<Served<V>>>,
         load: impl FnOnce(LoadContext<K, V>) -> F,
     ) -> Result<(Participant<Answer<V>>, Option<Box<Served<V>>>), Result<Outcome<V>, Failed>>
     where
@@ -105,7 +105,7 @@ where
         let loads = &self.core.loads;
         match (&loads.spawner, stale) {
             (Some(spawner), Some(served)) if refresh => {
-                let outcome = self.stale(served, WhyStale::Refreshing);
+                let outcome = self.stale(*served, WhyStale::Refreshing);
                 self.core.report.refreshes();
                 spawner.spawn(Box::pin(attend(participant)));
                 Err(Ok(outcome))
@@ -114,12 +114,12 @@ where
                 if let Join::Running(second) = Arc::clone(&flight).join() {
                     spawner.spawn(Box::pin(attend(second)));
                 }
-                Ok((participant, stale.map(Box::new)))
+                Ok((participant, stale))
             }
             (_, stale) => {
                 // Of a flight that is new this finds no circle; it lets others find theirs.
                 let _ = participant.check_circle();
-                Ok((participant, stale.map(Box::new)))
+                Ok((participant, stale))
             }
         }
     }
@@ -137,7 +137,6 @@ where
         end: Result<Answer<V>, Unanswered>,
         stale: Option<Box<Served<V>>>,
     ) -> Result<Outcome<V>, Failed> {
-        let stale = stale.map(|served| *served);
         match end {
             Ok(answer) => self.answered(answer, Source::Loaded, stale),
             Err(Unanswered::TimedOut) => {
@@ -153,7 +152,7 @@ where
     pub(super) async fn lead_local<F, R>(
         &self,
         lead: Lead<'_, K, V, S>,
-        stale: Option<Served<V>>,
+        stale: Option<Box<Served<V>>>,
         until: u64,
         load: impl FnOnce(LoadContext<K, V>) -> F,
     ) -> Result<Outcome<V>, Failed>

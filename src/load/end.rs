@@ -101,7 +101,7 @@ where
         if let Some(admission) = self.load.admission.take() {
             let engine = &self.core.engine;
             let permit = Permit::new(&*engine.limits, admission);
-            let outcome = self.core.report.ended(&answer, self.load.began.elapsed());
+            let outcome = self.core.report.ended(&answer, self.load.ticket.began.elapsed());
             if let Some(span) = flight.span().get() {
                 span.note_outcome(outcome);
             }

@@ -5,7 +5,6 @@ use std::cell::Cell;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::core::Core;
 use super::end::{End, Ending, Panic};
@@ -37,10 +36,9 @@ pub(super) struct Claimed<K, V> {
     pub(super) key: K,
     pub(super) ticket: Ticket<V>,
     /// What the cache had when the load began.
-    pub(super) previous: Option<Served<V>>,
+    pub(super) previous: Option<Box<Served<V>>>,
     /// Taken when the load is answered.
     pub(super) admission: Cell<Option<Admission>>,
-    pub(super) began: Instant,
 }
 
 impl<K, V> Claimed<K, V> {
@@ -56,8 +54,8 @@ where
     S: BuildHasher,
 {
     pub(super) fn new(core: &'c Arc<Core<K, V, S>>, hash: u64, key: K, ticket: Ticket<V>) -> Self {
-        let (previous, admission, began) = (None, Cell::new(None), Instant::now());
-        let load = Claimed { hash, key, ticket, previous, admission, began };
+        let (previous, admission) = (None, Cell::new(None));
+        let load = Claimed { hash, key, ticket, previous, admission };
         Lead { core: Cow::Borrowed(core), load: Some(load), ended: false }
     }
 
@@ -74,7 +72,7 @@ where
     /// Notes what the cache has. Clones it.
     pub(super) fn note_previous(&mut self, previous: Option<&Served<V>>) {
         if let (Some(load), Some(previous)) = (&mut self.load, previous) {
-            load.previous = Some(previous.clone());
+            load.previous = Some(Box::new(previous.clone()));
         }
     }
 

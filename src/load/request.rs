@@ -63,7 +63,7 @@ where
     S: BuildHasher,
 {
     Done(Result<Outcome<V>, Failed>),
-    Lead(Lead<'c, K, V, S>, Option<Served<V>>),
+    Lead(Lead<'c, K, V, S>, Option<Box<Served<V>>>),
     Follow(Follower<'c, V>),
 }
 
@@ -196,7 +196,7 @@ where
             match self.begin(hash) {
                 Step::Done(done) => break done,
                 Step::Lead(lead, Some(served)) if self.is_for_pool(&lead) => {
-                    break Ok(self.in_pool(lead, served));
+                    break Ok(self.in_pool(lead, *served));
                 }
                 Step::Lead(lead, stale) => break self.lead_blocking(lead, stale, load),
                 Step::Follow(mut follower) => {
@@ -381,14 +381,13 @@ where
             Claim::Follow(participant, place, stale, joined_at) => {
                 let stale = stale.filter(|served| self.may_cover(served));
                 let span = Span::wait(participant.flight().span().get());
-                let stale = stale.map(Box::new);
                 let alarm = Alarm::never();
                 Step::Follow(Follower { participant, place, stale, joined_at, alarm, span })
             }
             Claim::Lead(ticket, key, stale) => {
                 // Nothing of the user's runs between the claim and this.
                 let mut lead = Lead::new(core, hash, key, ticket);
-                lead.note_previous(stale.as_ref());
+                lead.note_previous(stale.as_deref());
                 let stale = stale.filter(|served| self.may_cover(served));
                 let priority =
                     if lead.is_refresh() { Priority::Background } else { self.ask.priority };
@@ -423,7 +422,7 @@ where
         &self,
         answer: Answer<V>,
         source: Source,
-        stale: Option<Served<V>>,
+        stale: Option<Box<Served<V>>>,
     ) -> Result<Outcome<V>, Failed> {
         let failure = match answer {
             Ok(loaded) => return Ok(Outcome::loaded(loaded, source)),
@@ -439,7 +438,7 @@ where
         // The window may have ended while the load was running.
         let now = self.core.engine.now();
         match (why, stale) {
-            (Some(why), Some(served)) if now < served.dead_at => Ok(self.stale(served, why)),
+            (Some(why), Some(served)) if now < served.dead_at => Ok(self.stale(*served, why)),
             _ => Err(Failed::Failure(failure)),
         }
     }
@@ -467,7 +466,6 @@ where
         mut end: Result<Answer<V>, Unanswered>,
     ) -> Told<V> {
         let Follower { participant, place, stale, joined_at, .. } = follower;
-        let stale = stale.map(|served| *served);
         if matches!(end, Err(Unanswered::TimedOut)) {
             let end_of_load = self.end_of_load(&participant);
             if end_of_load <= until && end_of_load != NEVER {
