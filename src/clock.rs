@@ -328,7 +328,7 @@ use self::linux::{Reading, SystemClock};
 mod linux {
     use std::time::Duration;
 
-    use super::Start;
+    use crate::clock::Start;
 
     /// Nanoseconds.
     pub(super) type Reading = u64;
@@ -386,7 +386,7 @@ use self::portable::{Reading, SystemClock};
 mod portable {
     use std::time::{Duration, Instant};
 
-    use super::{Start, millis};
+    use crate::clock::{Start, millis};
 
     pub(super) type Reading = Instant;
 

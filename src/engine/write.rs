@@ -232,6 +232,7 @@ where
     ) -> Result<Stored, Refused<V>> {
         let Prepared { mut node, mut generation, weight, version } = prepared;
         let mut place = None;
+        self.map.prefetch_ghosts(hash, guard);
         loop {
             let probe = self.probe(hash, |other| *other.key() == *node.node().key(), guard, after);
             if generation != self.generation() {

@@ -3,7 +3,7 @@
 use super::bucket::Snapshot;
 use super::reclaim::{Guard, check_read};
 use super::word::Control;
-use super::{Found, GROUP, Map, Node, Rehash, Table, wrapped};
+use super::{Found, GROUP, Map, Node, Rehash, Table, prefetch, wrapped};
 use crate::sync::AtomicU64;
 
 impl<N: Node, H: Rehash<N>> Map<N, H> {
@@ -66,6 +66,13 @@ impl<N: Node, H: Rehash<N>> Map<N, H> {
     pub(crate) fn ghosts<'g>(&'g self, hash: u64, guard: &'g Guard) -> (&'g [AtomicU64], usize) {
         let table = self.root(guard);
         Self::ghosts_of(table, table.buckets.index_of(hash))
+    }
+
+    /// Asks for the ghosts that [`Self::ghosts`] will return.
+    #[inline]
+    pub(crate) fn prefetch_ghosts(&self, hash: u64, guard: &Guard) {
+        let table = self.root(guard);
+        prefetch(&raw const table.ghosts[table.buckets.index_of(hash) / GROUP * GROUP]);
     }
 
     /// As [`Self::ghosts`], of the bucket at an index.

@@ -14,15 +14,16 @@ benches:
   bytes        the same under a budget of bytes, on traces with sizes
   memory       live heap bytes per entry
   latency      single hits timed one by one while another thread evicts
+  stampede     loads: bursts of callers of one cold key, and cold keys without anybody who waits
   bloom        Bloom filters: time of queries and inserts, false positives
 
 options:
   --json              one JSON object a line instead of a table
-  --rounds N          rounds (throughput, latency, bloom; default 5)
+  --rounds N          rounds (throughput, latency, stampede, bloom; default 5)
   --ms N              milliseconds per subject and round (throughput, latency; default 300)
   --subjects a,b      only these subjects
   --threads 1,2       thread counts (throughput, traces; default 1,2; bytes; default 1)
-  --scenarios a,b     only these scenarios (throughput) or shapes (memory)
+  --scenarios a,b     only these scenarios (throughput, stampede) or shapes (memory)
   --traces PATH       folder of the traces (traces, bytes; default ../../../shared/traces)
   --settle            do pending maintenance after each request, where one can ask for it (bytes, traces)
   --rows SUBSTRING    only traces whose name contains it (traces, bytes)

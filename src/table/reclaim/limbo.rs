@@ -22,6 +22,8 @@ const SPARE: usize = 2;
 /// would go back to what all threads share.
 const STEP: usize = if cfg!(any(miri, seawall_small)) { 1 } else { 6 };
 
+const NONE: usize = usize::MAX;
+
 /// Retired objects that are freed together, and with them those of an older batch.
 struct Batch {
     /// The last epoch in which any of it may have been reachable, also of what hangs behind it.
@@ -64,6 +66,8 @@ struct Heap {
     /// How often this stripe was sealed, and what another thread saw when it last looked.
     seals: AtomicUsize,
     seen: AtomicUsize,
+    /// The position of a stripe whose sealed batches the owner of this one is to look at; or [`NONE`].
+    helps: AtomicUsize,
     retired: Cell,
     freed: Cell,
 }
@@ -80,6 +84,7 @@ impl Default for Heap {
             unseen: AtomicBool::new(false),
             seals: AtomicUsize::new(0),
             seen: AtomicUsize::new(usize::MAX),
+            helps: AtomicUsize::new(NONE),
             retired: Cell::default(),
             freed: Cell::default(),
         }
@@ -239,23 +244,29 @@ impl<G: Garbage> Limbo<G> {
         batch.items.extend(more);
         heap.cursor.store(0, Relaxed);
         heap.seals.store(heap.seals.load(Relaxed).wrapping_add(1), Relaxed);
-        self.adopt_idle(heap, &mut batch.items);
+        self.help_another(heap, &mut batch.items);
         Self::enclose(heap, batch);
         heap.unseen.store(true, Relaxed);
         heap.due.store(true, Relaxed);
     }
 
-    /// Takes over what another stripe has left pending, or ready, since this was last called for that.
-    fn adopt_idle(&self, heap: &Heap, items: &mut Vec<*mut ()>) {
+    /// Takes over what another stripe has had pending since this was last called for that; and what is
+    /// sealed or ready there, if it was not sealed since. A thread that is as busy as others is not helped:
+    /// an allocator takes back best what the same thread has allocated.
+    fn help_another(&self, heap: &Heap, items: &mut Vec<*mut ()>) {
         let position = self.patrol.fetch_add(1, Relaxed) % self.heaps.len();
-        let idle = self.heaps.at(position);
-        let mark =
-            (idle.seals.load(Relaxed) * (PENDING + 1)).wrapping_add(idle.cursor.load(Relaxed));
-        if idle.seen.swap(mark, Relaxed) == mark {
-            idle.gather(items);
-            if let Some(batch) = Heap::take(&idle.ready[0]) {
+        let other = self.heaps.at(position);
+        let seals = other.seals.load(Relaxed);
+        let mark = seals.wrapping_mul(PENDING + 1).wrapping_add(other.cursor.load(Relaxed));
+        let seen = other.seen.swap(mark, Relaxed);
+        if seen == mark {
+            other.gather(items);
+        }
+        if seen / (PENDING + 1) == seals {
+            if let Some(batch) = Heap::take(&other.ready[0]) {
                 Heap::put_somehow(&heap.ready, batch);
             }
+            heap.helps.store(position, Relaxed);
         }
     }
 
@@ -270,7 +281,7 @@ impl<G: Garbage> Limbo<G> {
         Heap::put_somehow(&heap.sealed, batch);
     }
 
-    /// Frees what no pin holds any more, of the thread's own stripe and of one other.
+    /// Frees what no pin holds any more, of the thread's own stripe and of one that it helps.
     ///
     /// Runs the user's destructors, so the caller must not be in the middle of anything.
     #[cold]
@@ -288,9 +299,10 @@ impl<G: Garbage> Limbo<G> {
         let bound = epoch::bound(!heap.has_room());
         // What waited for a long pin is freed over several operations.
         let mut left = Self::free_ready_of(heap, bound, 1, heap, own);
-        let other = self.heaps.at(self.patrol.load(Relaxed) % self.heaps.len());
-        if !ptr::eq(heap, other) {
-            left |= Self::free_ready_of(other, bound, 1, heap, own);
+        let other = heap.helps.load(Relaxed);
+        if other != NONE {
+            heap.helps.store(NONE, Relaxed);
+            left |= Self::free_ready_of(self.heaps.at(other), bound, 1, heap, own);
         }
         if left {
             heap.unseen.store(true, Relaxed);
