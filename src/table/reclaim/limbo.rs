@@ -6,160 +6,17 @@ use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
+use super::heap::{Batch, Heap, NONE, PENDING};
 use super::{Garbage, Kind};
 use crate::epoch::{self, Guard};
-use crate::sync::{
-    AcqRel, Acquire, AtomicBool, AtomicPtr, AtomicUsize, Cell, Relaxed, Release, Stripe, Striped,
-};
+use crate::sync::{AtomicUsize, Relaxed, Release, Stripe, Striped};
 
-const PENDING: usize = if cfg!(any(miri, seawall_small)) { 4 } else { 256 };
 /// Fewer than these are not worth a batch.
 const FEWEST: usize = if cfg!(any(miri, seawall_small)) { 2 } else { 32 };
-const SEALED: usize = 4;
-const SPARE: usize = 2;
 /// After so many retirements a thread frees as many objects, of those that no pin holds any more. Allocators
 /// keep a few pieces of each size for the thread that frees them (glibc seven): freed by the hundred, most
 /// would go back to what all threads share.
 const STEP: usize = if cfg!(any(miri, seawall_small)) { 1 } else { 6 };
-
-const NONE: usize = usize::MAX;
-
-/// Retired objects that are freed together, and with them those of an older batch.
-struct Batch {
-    /// The last epoch in which any of it may have been reachable, also of what hangs behind it.
-    epoch: u64,
-    items: Vec<*mut ()>,
-    older: Option<Box<Batch>>,
-}
-
-impl Batch {
-    /// Hangs another batch behind the oldest that hangs here.
-    fn append(&mut self, other: Box<Batch>) {
-        let mut batch = self;
-        loop {
-            batch.epoch = batch.epoch.max(other.epoch);
-            match &mut batch.older {
-                Some(older) => batch = older,
-                last => {
-                    *last = Some(other);
-                    return;
-                }
-            }
-        }
-    }
-}
-
-/// One stripe's garbage. Slots are emptied by `swap`, so any thread may take over an idle stripe.
-struct Heap {
-    pending: [AtomicPtr<()>; PENDING],
-    /// Next free place in `pending`; written by the stripe's owner only.
-    cursor: AtomicUsize,
-    sealed: [AtomicPtr<Batch>; SEALED],
-    /// What no pin holds any more, and the stripe's owner frees step by step.
-    ready: [AtomicPtr<Batch>; 1],
-    /// Batches whose garbage was freed, to be filled again.
-    spare: [AtomicPtr<Batch>; SPARE],
-    /// Asks for a call of `free_ready`: for a step, or because a batch was sealed.
-    due: AtomicBool,
-    /// A batch was sealed since `free_ready` last looked at them.
-    unseen: AtomicBool,
-    /// How often this stripe was sealed, and what another thread saw when it last looked.
-    seals: AtomicUsize,
-    seen: AtomicUsize,
-    /// The position of a stripe whose sealed batches the owner of this one is to look at; or [`NONE`].
-    helps: AtomicUsize,
-    retired: Cell,
-    freed: Cell,
-}
-
-impl Default for Heap {
-    fn default() -> Self {
-        Heap {
-            pending: [const { AtomicPtr::new(ptr::null_mut()) }; PENDING],
-            cursor: AtomicUsize::new(0),
-            sealed: [const { AtomicPtr::new(ptr::null_mut()) }; SEALED],
-            ready: [const { AtomicPtr::new(ptr::null_mut()) }; 1],
-            spare: [const { AtomicPtr::new(ptr::null_mut()) }; SPARE],
-            due: AtomicBool::new(false),
-            unseen: AtomicBool::new(false),
-            seals: AtomicUsize::new(0),
-            seen: AtomicUsize::new(usize::MAX),
-            helps: AtomicUsize::new(NONE),
-            retired: Cell::default(),
-            freed: Cell::default(),
-        }
-    }
-}
-
-impl Heap {
-    /// Moves all pending pointers to `items`.
-    fn gather(&self, items: &mut Vec<*mut ()>) {
-        for slot in &self.pending {
-            if !slot.load(Relaxed).is_null() {
-                // ORDERING (R1): Acquire pairs with the Release in `retire`.
-                let retired = slot.swap(ptr::null_mut(), Acquire);
-                if !retired.is_null() {
-                    items.push(retired);
-                }
-            }
-        }
-    }
-
-    /// Takes the batch of a slot; it is the caller's from now on.
-    fn take(slot: &AtomicPtr<Batch>) -> Option<Box<Batch>> {
-        if slot.load(Relaxed).is_null() {
-            return None;
-        }
-        // ORDERING (R2): Acquire, see `put`.
-        let raw = slot.swap(ptr::null_mut(), AcqRel);
-        // SAFETY: slots hold pointers from `Box::into_raw`, and the swap took it out: it is ours, once.
-        (!raw.is_null()).then(|| unsafe { Box::from_raw(raw) })
-    }
-
-    fn has_room(&self) -> bool {
-        self.sealed.iter().any(|slot| slot.load(Relaxed).is_null())
-    }
-
-    /// Puts a batch into an empty slot, or gives it back.
-    fn put(slots: &[AtomicPtr<Batch>], batch: Box<Batch>) -> Result<(), Box<Batch>> {
-        let raw = Box::into_raw(batch);
-        for slot in slots {
-            // ORDERING (R2): Release publishes the batch.
-            if slot.compare_exchange(ptr::null_mut(), raw, Release, Relaxed).is_ok() {
-                return Ok(());
-            }
-        }
-        // SAFETY: made by `into_raw` above and stored nowhere.
-        Err(unsafe { Box::from_raw(raw) })
-    }
-
-    /// Puts a batch into a slot. Where other threads have filled them, one of theirs is hung behind it.
-    fn put_somehow(slots: &[AtomicPtr<Batch>], mut batch: Box<Batch>) {
-        while let Err(mut back) = Heap::put(slots, batch) {
-            if let Some(theirs) = Heap::take(&slots[0]) {
-                back.append(theirs);
-            }
-            batch = back;
-        }
-    }
-
-    /// An empty batch.
-    fn blank(&self) -> Box<Batch> {
-        let spare = self.spare.iter().find_map(Heap::take);
-        spare.unwrap_or_else(|| Box::new(Batch { epoch: 0, items: Vec::new(), older: None }))
-    }
-
-    /// Keeps a batch for [`blank`](Self::blank), if there is room; returns what hung behind it.
-    fn keep(&self, mut batch: Box<Batch>) -> Option<Box<Batch>> {
-        let older = batch.older.take();
-        batch.items.clear();
-        if batch.items.capacity() <= 2 * PENDING {
-            // Without room it is dropped.
-            let _ = Heap::put(&self.spare, batch);
-        }
-        older
-    }
-}
 
 /// All garbage of one cache.
 pub(crate) struct Limbo<G: Garbage> {
@@ -421,7 +278,6 @@ impl<G: Garbage> Drop for Limbo<G> {
                 // SAFETY: as above.
                 unsafe { Self::free_some(batch, usize::MAX, heap, false) };
             }
-            heap.spare.iter().for_each(|slot| drop(Heap::take(slot)));
         }
     }
 }

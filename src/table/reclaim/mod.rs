@@ -14,6 +14,8 @@
 //! | R2 | `put` fills a slot | `take` empties it | the batch |
 
 #[cfg(not(seawall_loom))]
+mod heap;
+#[cfg(not(seawall_loom))]
 mod limbo;
 #[cfg(seawall_loom)]
 mod model;

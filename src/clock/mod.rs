@@ -1,5 +1,7 @@
 //! Time: a monotonic clock in milliseconds, the system's or one that a test moves by hand.
 
+mod system;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -9,6 +11,8 @@ use std::time::Duration;
 
 use futures_timer::Delay;
 
+pub(crate) use self::system::Start;
+use self::system::SystemClock;
 use crate::sync::{AcqRel, Acquire, AtomicU64, Relaxed, Release};
 
 /// Where a cache takes its time from.
@@ -316,113 +320,6 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 /// How far, in milliseconds, [`Clock::about_millis`] is taken to be behind at most: a hundred ticks and more,
 /// since a virtual machine's kernel may miss some.
 pub(crate) const SLACK: u64 = 1_000;
-
-/// When something began whose duration is measured, on the system's monotonic clock.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Start(Reading);
-
-#[cfg(all(target_os = "linux", not(miri)))]
-use self::linux::{Reading, SystemClock};
-
-#[cfg(all(target_os = "linux", not(miri)))]
-mod linux {
-    use std::time::Duration;
-
-    use crate::clock::Start;
-
-    /// Nanoseconds.
-    pub(super) type Reading = u64;
-
-    impl Start {
-        pub(crate) fn now() -> Start {
-            Start(nanos_of(libc::CLOCK_MONOTONIC))
-        }
-
-        pub(crate) fn elapsed(self) -> Duration {
-            Duration::from_nanos(nanos_of(libc::CLOCK_MONOTONIC).saturating_sub(self.0))
-        }
-    }
-
-    /// The system's monotonic clock since a moment, as it is and as it was at the kernel's last tick.
-    #[derive(Clone)]
-    pub(crate) struct SystemClock {
-        start: u64,
-    }
-
-    impl SystemClock {
-        pub(super) fn new() -> Self {
-            SystemClock { start: nanos_of(libc::CLOCK_MONOTONIC) }
-        }
-
-        pub(super) fn millis(&self) -> u64 {
-            self.millis_at(Start::now())
-        }
-
-        pub(super) fn coarse_millis(&self) -> u64 {
-            self.millis_at(Start(nanos_of(libc::CLOCK_MONOTONIC_COARSE)))
-        }
-
-        pub(super) fn millis_at(&self, moment: Start) -> u64 {
-            // The last tick may have been before the start.
-            moment.0.saturating_sub(self.start) / 1_000_000
-        }
-    }
-
-    /// Reads a clock of the kernel; without a system call, as a rule.
-    #[inline]
-    fn nanos_of(clock: libc::clockid_t) -> u64 {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `time` is a valid place to write to. Both clocks exist since Linux 2.6.32.
-        unsafe { libc::clock_gettime(clock, &raw mut time) };
-        (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
-    }
-}
-
-#[cfg(not(all(target_os = "linux", not(miri))))]
-use self::portable::{Reading, SystemClock};
-
-/// Where there is no coarse clock.
-#[cfg(not(all(target_os = "linux", not(miri))))]
-mod portable {
-    use std::time::{Duration, Instant};
-
-    use crate::clock::{Start, millis};
-
-    pub(super) type Reading = Instant;
-
-    impl Start {
-        pub(crate) fn now() -> Start {
-            Start(Instant::now())
-        }
-
-        pub(crate) fn elapsed(self) -> Duration {
-            self.0.elapsed()
-        }
-    }
-
-    #[derive(Clone)]
-    pub(crate) struct SystemClock {
-        start: Instant,
-    }
-
-    impl SystemClock {
-        pub(super) fn new() -> Self {
-            SystemClock { start: Instant::now() }
-        }
-
-        pub(super) fn millis(&self) -> u64 {
-            self.millis_at(Start::now())
-        }
-
-        pub(super) fn coarse_millis(&self) -> u64 {
-            self.millis()
-        }
-
-        pub(super) fn millis_at(&self, moment: Start) -> u64 {
-            millis(moment.0.saturating_duration_since(self.start))
-        }
-    }
-}
 
 #[cfg(all(test, not(seawall_loom)))]
 mod tests {
