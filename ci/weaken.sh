@@ -255,6 +255,11 @@ mutant 'waiters: a place is freed Relaxed' flight/waiters.rs 1 \
     'place.taken.store(false, Relaxed)' \
     2 'survives: the waker of a place has an order of its own, and nothing else is in it' loom_flight_no_wake loom_flight_a_free loom_flight_a_seat
 
+mutant 'participant: told at once, and its waker stays' flight/participant.rs 1 \
+    'self.flight.waiters.hush(seat);' \
+    'let _ = seat;' \
+    2 fails loom_flight_no_waker
+
 mutant 'drive: a look after unlocking only loads' flight/mod.rs 1 \
     'if self.due.compare_exchange(false, false, AcqRel, Acquire).is_err() {' \
     'if self.due.load(Acquire) {' \

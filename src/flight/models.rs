@@ -104,6 +104,29 @@ fn loom_flight_two_who_join_get_the_answer() {
     });
 }
 
+/// Whether it was answered or has left, a task is not kept by a flight that it has done with.
+#[test]
+fn loom_flight_no_waker_is_left_behind() {
+    model(|| {
+        let flight = Flight::new(0);
+        let task = Woken::new();
+        let follower = spawn(&flight, {
+            let waker = task.waker();
+            move |flight| {
+                let Join::Running(mut participant) = Arc::clone(flight).join() else { return };
+                let (mut cx, mut never) = (Context::from_waker(&waker), Alarm::never());
+                if participant.poll(&mut cx, &mut never).is_pending() {
+                    // Without having been woken: so does one who waits for several things.
+                    let _ = participant.poll(&mut cx, &mut never);
+                }
+            }
+        });
+        flight.complete(7);
+        follower.join().unwrap();
+        assert_eq!(Arc::strong_count(&task), 1);
+    });
+}
+
 /// Of what is said of a load, and what the load has published before it looks whether anything was said,
 /// one is seen.
 fn one_is_seen(say: fn(&Flight<u32>)) {

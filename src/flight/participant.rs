@@ -102,6 +102,10 @@ impl<T: Clone + Send + Sync + 'static> Participant<T> {
         self.sit(cx.waker());
         self.flight.drive();
         if let Some(end) = self.look() {
+            if let Some(seat) = &self.seat {
+                // Who wakes may have passed it already.
+                self.flight.waiters.hush(seat);
+            }
             return Poll::Ready(end);
         }
         if alarm.poll(cx) { Poll::Ready(self.late()) } else { Poll::Pending }
@@ -152,6 +156,11 @@ impl<T: Clone + Send + Sync + 'static> Participant<T> {
 
 impl<T> Drop for Participant<T> {
     fn drop(&mut self) {
+        if self.flight.word.phase() == Phase::Done {
+            // Many leave at once now, and write no line in common but that of the references. Who wakes has
+            // this one's waker, or will take it.
+            return;
+        }
         if let Some(seat) = self.seat.take() {
             self.flight.waiters.remove(seat);
         }

@@ -99,10 +99,16 @@ impl Waiters {
         unsafe { seat.0.as_ref() }.waker.register(waker);
     }
 
+    /// Wakes a waiter no more.
+    pub(super) fn hush(&self, seat: &Seat) {
+        // SAFETY: as above.
+        drop(unsafe { seat.0.as_ref() }.waker.take());
+    }
+
     pub(super) fn remove(&self, seat: Seat) {
+        self.hush(&seat);
         // SAFETY: as above.
         let place = unsafe { seat.0.as_ref() };
-        drop(place.waker.take());
         // ORDERING (L3): Release, see `reuse`.
         place.taken.store(false, Release);
         self.free.fetch_add(1, Relaxed);

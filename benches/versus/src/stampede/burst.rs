@@ -115,38 +115,44 @@ fn leak<T>(thing: T) -> &'static T {
     Box::leak(Box::new(thing))
 }
 
-/// As many tasks as asked for, all of one cold key.
+/// As many tasks as asked for, all of one cold key. Their handles are kept until all are done, and with them
+/// the memory that the runtime has for each task: else its workers would wait for the allocator's lock.
 pub fn tasks<S: Shared<Block>>(runtime: &Runtime, waiters: usize) -> Burst {
     let crowd = leak(Crowd::new(waiters));
     let subject = leak(S::build(1_000));
-    for _ in 0..waiters {
+    let call = || {
         runtime.spawn(async {
             crowd.arrive();
             let answer = subject.get(&KEY, || origin(crowd)).await;
             black_box(S::value(answer)[0]);
             crowd.leave();
-        });
-    }
+        })
+    };
+    let handles: Vec<_> = (0..waiters).map(|_| call()).collect();
     while crowd.last.load(SeqCst) == 0 {
         std::thread::sleep(LOOK);
     }
+    drop(handles);
     crowd.burst(size_of_val(&subject.get(&KEY, || origin(crowd))))
 }
 
 /// Live heap while as many tasks wait for nothing.
 pub fn bare_tasks(runtime: &Runtime, waiters: usize) -> isize {
     let crowd = leak(Crowd::new(waiters));
-    for _ in 0..waiters {
+    let wait = || {
         runtime.spawn(async {
             crowd.arrive();
             pending::<()>().await;
-        });
-    }
+        })
+    };
+    let handles: Vec<_> = (0..waiters).map(|_| wait()).collect();
     while !crowd.is_there() {
         std::thread::sleep(LOOK);
     }
     std::thread::sleep(ORIGIN);
-    Heap::live()
+    let live = Heap::live();
+    drop(handles);
+    live
 }
 
 /// As many blocking threads as asked for, all of one cold key. Returns the live heap before they ask, too.
