@@ -60,9 +60,13 @@ impl<K, V> View<'_, K, V> {
         revalidate.max(on_error)
     }
 
+    #[inline]
     pub(crate) fn is_refresh_due(&self) -> bool {
-        let Deadlines { refresh, .. } = self.deadlines();
-        refresh != NEVER && self.judgement.now >= refresh
+        // Of an entry without deadlines that is known without a call.
+        self.judgement.state.has_deadlines() && {
+            let Deadlines { refresh, .. } = self.deadlines();
+            refresh != NEVER && self.judgement.now >= refresh
+        }
     }
 }
 
