@@ -233,53 +233,52 @@ fn clo_03_a_reader_that_sleeps_after_its_read_holds_nothing() {
     });
 }
 
+/// Has a thread do something and then sleep while something else is done.
+fn while_asleep(first: impl FnOnce() + Send, then: impl FnOnce()) {
+    let ((end, has_ended), (wake, sleep)) = (channel(), channel::<()>());
+    thread::scope(|scope| {
+        let sleeper = scope.spawn(move || {
+            first();
+            end.send(()).unwrap();
+            let _ = sleep.recv();
+        });
+        has_ended.recv().unwrap();
+        then();
+        drop(wake);
+        sleeper.join().unwrap();
+    });
+}
+
 #[test]
 fn clo_03_a_sweep_drops_what_a_sleeping_thread_removed() {
     let _alone = alone();
     let values = Census::default();
     let cache: Cache<u32, Value> = Cache::new(10);
-    let ((remove, has_removed), (wake, sleep)) = (channel(), channel::<()>());
-    thread::scope(|scope| {
-        let (cache, values) = (&cache, &values);
-        let remover = scope.spawn(move || {
-            cache.insert(1, values.make(1)).unwrap();
-            cache.invalidate(&1);
-            remove.send(()).unwrap();
-            let _ = sleep.recv();
-        });
-        has_removed.recv().unwrap();
-        sweep_leaves(cache, 0, values);
-        drop(wake);
-        remover.join().unwrap();
-    });
+    let remove = || {
+        cache.insert(1, values.make(1)).unwrap();
+        cache.invalidate(&1);
+    };
+    while_asleep(remove, || sweep_leaves(&cache, 0, &values));
 }
 
 /// Nobody calls `sweep`: what one thread left behind goes while another works.
 #[test]
 fn clo_03_what_a_sleeping_thread_removed_is_dropped_while_others_work() {
     let _alone = alone();
-    let left_behind = Census::default();
-    let values = Census::default();
+    let (left_behind, values) = (Census::default(), Census::default());
     let cache: Cache<u32, Value> = Cache::new(10);
-    let ((remove, has_removed), (wake, sleep)) = (channel(), channel::<()>());
-    thread::scope(|scope| {
-        let (cache, left_behind) = (&cache, &left_behind);
-        let remover = scope.spawn(move || {
-            for key in 0..5 {
-                cache.insert(key, left_behind.make(1)).unwrap();
-                cache.invalidate(&key);
-            }
-            remove.send(()).unwrap();
-            let _ = sleep.recv();
-        });
-        has_removed.recv().unwrap();
+    let remove = || {
+        for key in 0..5 {
+            cache.insert(key, left_behind.make(1)).unwrap();
+            cache.invalidate(&key);
+        }
+    };
+    while_asleep(remove, || {
         // At most 65 stripes, each looked at twice, with 32 retired values between two looks.
         for value in 0..3 * 65 * 32 {
             cache.insert(7, values.make(value)).unwrap();
         }
         assert_eq!(left_behind.alive(), 0);
-        drop(wake);
-        remover.join().unwrap();
     });
 }
 
@@ -288,29 +287,21 @@ fn clo_03_what_a_sleeping_thread_removed_is_dropped_while_others_work() {
 fn clo_03_what_a_sleeping_thread_was_dropping_is_dropped_while_others_work() {
     let _alone = alone();
     let batch = if cfg!(miri) { 4 } else { 256 };
-    let left_behind = Census::default();
-    let values = Census::default();
+    let (left_behind, values) = (Census::default(), Census::default());
     // So large that whole batches are gathered.
     let cache: Cache<u32, Value> = Cache::new(1_000_000);
-    let ((replace, has_replaced), (wake, sleep)) = (channel(), channel::<()>());
-    thread::scope(|scope| {
-        let (cache, left_behind) = (&cache, &left_behind);
-        let replacer = scope.spawn(move || {
-            for value in 0..10 * batch + batch / 2 {
-                cache.insert(1, left_behind.make(value)).unwrap();
-            }
-            cache.invalidate(&1);
-            replace.send(()).unwrap();
-            let _ = sleep.recv();
-        });
-        has_replaced.recv().unwrap();
+    let replace = || {
+        for value in 0..10 * batch + batch / 2 {
+            cache.insert(1, left_behind.make(value)).unwrap();
+        }
+        cache.invalidate(&1);
+    };
+    while_asleep(replace, || {
         // At most 65 stripes, each looked at twice, with a batch of retired values between two looks.
         for value in 0..3 * 65 * batch {
             cache.insert(7, values.make(value)).unwrap();
         }
         assert_eq!(left_behind.alive(), 0);
-        drop(wake);
-        replacer.join().unwrap();
     });
 }
 

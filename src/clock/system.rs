@@ -1,9 +1,33 @@
 //! The system's monotonic clock, as it is and as it was at the kernel's last tick; and measuring by it.
 
 #[cfg(all(target_os = "linux", not(miri)))]
-pub(crate) use self::linux::{Start, SystemClock};
+pub(crate) use self::linux::Start;
 #[cfg(not(all(target_os = "linux", not(miri))))]
-pub(crate) use self::portable::{Start, SystemClock};
+pub(crate) use self::portable::Start;
+
+/// Milliseconds since it was made.
+#[derive(Clone)]
+pub(crate) struct SystemClock {
+    start: Start,
+}
+
+impl SystemClock {
+    pub(super) fn new() -> Self {
+        SystemClock { start: Start::now() }
+    }
+
+    pub(super) fn millis(&self) -> u64 {
+        self.millis_at(Start::now())
+    }
+
+    pub(super) fn coarse_millis(&self) -> u64 {
+        self.millis_at(Start::at_last_tick())
+    }
+
+    pub(super) fn millis_at(&self, moment: Start) -> u64 {
+        moment.millis_since(self.start)
+    }
+}
 
 #[cfg(all(target_os = "linux", not(miri)))]
 mod linux {
@@ -20,34 +44,17 @@ mod linux {
             Start { nanos: nanos_of(libc::CLOCK_MONOTONIC) }
         }
 
+        pub(crate) fn at_last_tick() -> Start {
+            Start { nanos: nanos_of(libc::CLOCK_MONOTONIC_COARSE) }
+        }
+
+        pub(crate) fn millis_since(self, earlier: Start) -> u64 {
+            // The last tick may have been before that.
+            self.nanos.saturating_sub(earlier.nanos) / 1_000_000
+        }
+
         pub(crate) fn elapsed(self) -> Duration {
-            Duration::from_nanos(nanos_of(libc::CLOCK_MONOTONIC).saturating_sub(self.nanos))
-        }
-    }
-
-    /// Milliseconds since it was made.
-    #[derive(Clone)]
-    pub(crate) struct SystemClock {
-        start: Start,
-    }
-
-    impl SystemClock {
-        pub(crate) fn new() -> Self {
-            SystemClock { start: Start::now() }
-        }
-
-        pub(crate) fn millis(&self) -> u64 {
-            self.millis_at(Start::now())
-        }
-
-        /// At the kernel's last tick.
-        pub(crate) fn coarse_millis(&self) -> u64 {
-            self.millis_at(Start { nanos: nanos_of(libc::CLOCK_MONOTONIC_COARSE) })
-        }
-
-        pub(crate) fn millis_at(&self, moment: Start) -> u64 {
-            // The last tick may have been before the start.
-            moment.nanos.saturating_sub(self.start.nanos) / 1_000_000
+            Duration::from_nanos(Start::now().nanos.saturating_sub(self.nanos))
         }
     }
 
@@ -77,32 +84,16 @@ mod portable {
             Start(Instant::now())
         }
 
+        pub(crate) fn at_last_tick() -> Start {
+            Start::now()
+        }
+
+        pub(crate) fn millis_since(self, earlier: Start) -> u64 {
+            millis(self.0.saturating_duration_since(earlier.0))
+        }
+
         pub(crate) fn elapsed(self) -> Duration {
             self.0.elapsed()
-        }
-    }
-
-    /// Milliseconds since it was made.
-    #[derive(Clone)]
-    pub(crate) struct SystemClock {
-        start: Start,
-    }
-
-    impl SystemClock {
-        pub(crate) fn new() -> Self {
-            SystemClock { start: Start::now() }
-        }
-
-        pub(crate) fn millis(&self) -> u64 {
-            self.millis_at(Start::now())
-        }
-
-        pub(crate) fn coarse_millis(&self) -> u64 {
-            self.millis()
-        }
-
-        pub(crate) fn millis_at(&self, moment: Start) -> u64 {
-            millis(moment.0.saturating_duration_since(self.start.0))
         }
     }
 }

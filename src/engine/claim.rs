@@ -70,6 +70,7 @@ pub(crate) struct Ticket<V> {
     /// The attempt before this one.
     pub(crate) attempt: Option<Attempt>,
     pub(crate) reason: Reason,
+    /// For measuring how long it takes.
     pub(crate) began: Start,
 }
 

@@ -108,8 +108,6 @@ where
     where
         V: Send + Sync + 'static,
     {
-        // For when the load has ended.
-        self.map.prefetch_ghosts(hash, guard);
         let (now, began) = self.now_and_start();
         if let Err(refusal) = self.may_begin(wanted.ask.priority, now, || vacant.is_unchanged()) {
             return refusal.map(Claim::Refused);

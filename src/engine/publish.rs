@@ -139,6 +139,7 @@ where
         }
         let mut value = Some(value);
         let store = |guard: &Guard, after: &mut After<'_, K, V, S>| {
+            self.map.prefetch_ghosts(hash, guard);
             let mut node = None;
             while let Some((found, judgement)) = self.standing(hash, key, ticket, guard) {
                 if judgement.invalid || ticket.flight.is_void() {

@@ -1,14 +1,12 @@
 //! One stripe's garbage: what is pending, sealed in batches, and ready to be freed.
 
-use std::ptr;
+use std::{ptr, slice};
 
 use crate::sync::{AcqRel, Acquire, AtomicBool, AtomicPtr, AtomicUsize, Cell, Relaxed, Release};
 
 pub(super) const PENDING: usize = if cfg!(any(miri, seawall_small)) { 4 } else { 256 };
 const SEALED: usize = 4;
 const SPARE: usize = 2;
-
-pub(super) const NONE: usize = usize::MAX;
 
 /// Retired objects that are freed together, and with them those of an older batch.
 pub(super) struct Batch {
@@ -20,7 +18,7 @@ pub(super) struct Batch {
 
 impl Batch {
     /// Hangs another batch behind the oldest that hangs here.
-    fn append(&mut self, other: Box<Batch>) {
+    pub(super) fn append(&mut self, other: Box<Batch>) {
         let mut batch = self;
         loop {
             batch.epoch = batch.epoch.max(other.epoch);
@@ -42,7 +40,7 @@ pub(super) struct Heap {
     pub(super) cursor: AtomicUsize,
     pub(super) sealed: [AtomicPtr<Batch>; SEALED],
     /// What no pin holds any more, and the stripe's owner frees step by step.
-    pub(super) ready: [AtomicPtr<Batch>; 1],
+    pub(super) ready: AtomicPtr<Batch>,
     /// Batches whose garbage was freed, to be filled again.
     spare: [AtomicPtr<Batch>; SPARE],
     /// Asks for a call of `free_ready`: for a step, or because a batch was sealed.
@@ -52,8 +50,6 @@ pub(super) struct Heap {
     /// How often this stripe was sealed, and what another thread saw when it last looked.
     pub(super) seals: AtomicUsize,
     pub(super) seen: AtomicUsize,
-    /// The position of a stripe whose sealed batches the owner of this one is to look at; or [`NONE`].
-    pub(super) helps: AtomicUsize,
     pub(super) retired: Cell,
     pub(super) freed: Cell,
 }
@@ -64,13 +60,12 @@ impl Default for Heap {
             pending: [const { AtomicPtr::new(ptr::null_mut()) }; PENDING],
             cursor: AtomicUsize::new(0),
             sealed: [const { AtomicPtr::new(ptr::null_mut()) }; SEALED],
-            ready: [const { AtomicPtr::new(ptr::null_mut()) }; 1],
+            ready: AtomicPtr::new(ptr::null_mut()),
             spare: [const { AtomicPtr::new(ptr::null_mut()) }; SPARE],
             due: AtomicBool::new(false),
             unseen: AtomicBool::new(false),
             seals: AtomicUsize::new(0),
             seen: AtomicUsize::new(usize::MAX),
-            helps: AtomicUsize::new(NONE),
             retired: Cell::default(),
             freed: Cell::default(),
         }
@@ -102,6 +97,11 @@ impl Heap {
         (!raw.is_null()).then(|| unsafe { Box::from_raw(raw) })
     }
 
+    /// Takes all batches, one after the other.
+    pub(super) fn batches(&self) -> impl Iterator<Item = Box<Batch>> {
+        self.sealed.iter().chain([&self.ready]).filter_map(Heap::take)
+    }
+
     pub(super) fn has_room(&self) -> bool {
         self.sealed.iter().any(|slot| slot.load(Relaxed).is_null())
     }
@@ -120,13 +120,21 @@ impl Heap {
     }
 
     /// Puts a batch into a slot. Where other threads have filled them, one of theirs is hung behind it.
-    pub(super) fn put_somehow(slots: &[AtomicPtr<Batch>], mut batch: Box<Batch>) {
+    fn put_somehow(slots: &[AtomicPtr<Batch>], mut batch: Box<Batch>) {
         while let Err(mut back) = Heap::put(slots, batch) {
             if let Some(theirs) = Heap::take(&slots[0]) {
                 back.append(theirs);
             }
             batch = back;
         }
+    }
+
+    pub(super) fn put_sealed(&self, batch: Box<Batch>) {
+        Heap::put_somehow(&self.sealed, batch);
+    }
+
+    pub(super) fn put_ready(&self, batch: Box<Batch>) {
+        Heap::put_somehow(slice::from_ref(&self.ready), batch);
     }
 
     /// An empty batch.

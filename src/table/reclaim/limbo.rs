@@ -6,7 +6,7 @@ use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use super::heap::{Batch, Heap, NONE, PENDING};
+use super::heap::{Batch, Heap, PENDING};
 use super::{Garbage, Kind};
 use crate::epoch::{self, Guard};
 use crate::sync::{AtomicUsize, Relaxed, Release, Stripe, Striped};
@@ -67,7 +67,7 @@ impl<G: Garbage> Limbo<G> {
             heap.cursor.store(cursor + 1, Relaxed);
             if cursor + 1 == PENDING {
                 self.seal(heap, None);
-            } else if cursor % STEP == 0 && !heap.ready[0].load(Relaxed).is_null() {
+            } else if cursor % STEP == 0 && !heap.ready.load(Relaxed).is_null() {
                 heap.due.store(true, Relaxed);
             }
         } else {
@@ -101,44 +101,48 @@ impl<G: Garbage> Limbo<G> {
         batch.items.extend(more);
         heap.cursor.store(0, Relaxed);
         heap.seals.store(heap.seals.load(Relaxed).wrapping_add(1), Relaxed);
-        self.help_another(heap, &mut batch.items);
+        self.help_another(&mut batch);
         Self::enclose(heap, batch);
         heap.unseen.store(true, Relaxed);
         heap.due.store(true, Relaxed);
     }
 
-    /// Takes over what another stripe has had pending since this was last called for that; and what is
-    /// sealed or ready there, if it was not sealed since. A thread that is as busy as others is not helped:
-    /// an allocator takes back best what the same thread has allocated.
-    fn help_another(&self, heap: &Heap, items: &mut Vec<*mut ()>) {
+    /// Takes over what another stripe has had pending since this was last called for that; and all its
+    /// batches, if it was not sealed since. A thread that is as busy as others is not helped: an allocator
+    /// takes back best what the same thread has allocated.
+    fn help_another(&self, batch: &mut Batch) {
         let position = self.patrol.fetch_add(1, Relaxed) % self.heaps.len();
         let other = self.heaps.at(position);
         let seals = other.seals.load(Relaxed);
         let mark = seals.wrapping_mul(PENDING + 1).wrapping_add(other.cursor.load(Relaxed));
         let seen = other.seen.swap(mark, Relaxed);
         if seen == mark {
-            other.gather(items);
+            other.gather(&mut batch.items);
         }
         if seen / (PENDING + 1) == seals {
-            if let Some(batch) = Heap::take(&other.ready[0]) {
-                Heap::put_somehow(&heap.ready, batch);
+            for theirs in other.batches() {
+                batch.append(theirs);
             }
-            heap.helps.store(position, Relaxed);
         }
     }
 
     fn enclose(heap: &Heap, mut batch: Box<Batch>) {
-        if batch.items.is_empty() {
+        if batch.items.is_empty() && batch.older.is_none() {
+            heap.keep(batch);
             return;
         }
-        // Without room a pin has been held for long. Older garbage may as well wait for newer.
-        batch.older = if heap.has_room() { None } else { Heap::take(&heap.sealed[0]) };
-        // An older epoch has ended before this one.
+        if !heap.has_room() {
+            // A pin has been held for long. Older garbage may as well wait for newer.
+            if let Some(older) = Heap::take(&heap.sealed[0]) {
+                batch.append(older);
+            }
+        }
+        // The epochs of what hangs behind it have ended before this one.
         batch.epoch = epoch::advance();
-        Heap::put_somehow(&heap.sealed, batch);
+        heap.put_sealed(batch);
     }
 
-    /// Frees what no pin holds any more, of the thread's own stripe and of one that it helps.
+    /// Frees what no pin holds any more, of the thread's own stripe.
     ///
     /// Runs the user's destructors, so the caller must not be in the middle of anything.
     #[cold]
@@ -155,13 +159,7 @@ impl<G: Garbage> Limbo<G> {
         // there is no room for more.
         let bound = epoch::bound(!heap.has_room());
         // What waited for a long pin is freed over several operations.
-        let mut left = Self::free_ready_of(heap, bound, 1, heap, own);
-        let other = heap.helps.load(Relaxed);
-        if other != NONE {
-            heap.helps.store(NONE, Relaxed);
-            left |= Self::free_ready_of(self.heaps.at(other), bound, 1, heap, own);
-        }
-        if left {
+        if Self::free_ready_of(heap, bound, 1, heap, own) {
             heap.unseen.store(true, Relaxed);
             heap.due.store(true, Relaxed);
         }
@@ -169,7 +167,7 @@ impl<G: Garbage> Limbo<G> {
 
     /// Frees some of what is ready.
     fn free_step(heap: &Heap, most: usize, own: bool) {
-        let Some(mut batch) = Heap::take(&heap.ready[0]) else { return };
+        let Some(mut batch) = Heap::take(&heap.ready) else { return };
         let rest = batch.items.len().saturating_sub(most);
         // SAFETY: what is ready was seen by no pin that is left; the items are taken out of the batch, and
         // that was taken out of its slot: they are freed here and nowhere else.
@@ -177,25 +175,25 @@ impl<G: Garbage> Limbo<G> {
         Self::prefetch(&batch.items[rest.saturating_sub(most)..]);
         let batch = if rest == 0 { heap.keep(batch) } else { Some(batch) };
         if let Some(batch) = batch {
-            Heap::put_somehow(&heap.ready, batch);
+            heap.put_ready(batch);
         }
     }
 
-    /// Frees what is ready in a heap, up to `most` batches of each slot. Returns whether some is left. A
-    /// whole batch of the thread's own is left to the steps.
+    /// Frees what is ready in a heap, up to `most` batches of each slot. Returns whether some is left. With
+    /// one, a full batch is left to the steps of the stripe's owner.
     fn free_ready_of(heap: &Heap, bound: u64, most: usize, count: &Heap, own: bool) -> bool {
         let mut left = false;
         for batch in heap.sealed.iter().filter_map(Heap::take) {
             if batch.epoch >= bound {
-                Heap::put_somehow(&heap.sealed, batch);
-            } else if own && most == 1 && ptr::eq(heap, count) && batch.items.len() >= PENDING {
-                Heap::put_somehow(&heap.ready, batch);
+                heap.put_sealed(batch);
+            } else if own && most == 1 && batch.items.len() >= PENDING {
+                heap.put_ready(batch);
             } else {
                 // SAFETY: every pin that could have seen these objects has ended; the batch was taken
                 // out of its slot: they are freed here and nowhere else.
                 if let Some(back) = unsafe { Self::free_some(batch, most, count, own) } {
                     left = true;
-                    Heap::put_somehow(&heap.sealed, back);
+                    heap.put_sealed(back);
                 }
             }
         }
@@ -258,7 +256,7 @@ impl<G: Garbage> Limbo<G> {
         let (count, own) = self.heaps.of(epoch::stripe());
         for heap in self.heaps.iter() {
             Self::free_ready_of(heap, bound, usize::MAX, count, own);
-            if let Some(batch) = Heap::take(&heap.ready[0]) {
+            if let Some(batch) = Heap::take(&heap.ready) {
                 // SAFETY: as in `free_step`.
                 unsafe { Self::free_some(batch, usize::MAX, count, own) };
             }
@@ -274,7 +272,7 @@ impl<G: Garbage> Drop for Limbo<G> {
             // SAFETY: `&mut self`: no operation is running and no guard of this cache is left,
             // since both borrow the cache; so nobody reads, and the items were taken out.
             unsafe { Self::free_all(&items, heap, false) };
-            for batch in heap.sealed.iter().chain(&heap.ready).filter_map(Heap::take) {
+            for batch in heap.batches() {
                 // SAFETY: as above.
                 unsafe { Self::free_some(batch, usize::MAX, heap, false) };
             }
